@@ -1,0 +1,1 @@
+"""Text in, checked plan out."""

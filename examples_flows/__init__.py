@@ -1,0 +1,1 @@
+"""Example flow files and the small handbook they run on."""

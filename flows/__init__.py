@@ -1,0 +1,1 @@
+"""Running plans: one scheduler, two runners, traces, evaluation and the command line."""

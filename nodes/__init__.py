@@ -1,0 +1,1 @@
+"""Node implementations by family, and the adapters behind the resource protocols."""

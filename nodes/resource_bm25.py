@@ -1,0 +1,1 @@
+"""The `bm25.*` resource providers."""

@@ -1,0 +1,1 @@
+"""The `openai.*` resource providers."""

@@ -1,0 +1,1 @@
+"""The `qdrant.*` resource providers."""

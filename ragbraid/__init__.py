@@ -1,0 +1,121 @@
+"""ragbraid: typed YAML flows for retrieval and question answering, checked before they run.
+
+The public names load when they are first used, so that `import ragbraid` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragbraid.flows.api import Flow, load
+    from ragbraid.registry.contracts import (
+        Answer,
+        Chunk,
+        ChunkSet,
+        Citation,
+        Contract,
+        Document,
+        DocumentSet,
+        Entity,
+        FanIn,
+        Hit,
+        IndexReport,
+        Query,
+        Ranking,
+        Span,
+        Triple,
+        Usage,
+    )
+    from ragbraid.registry.errors import (
+        ContractError,
+        Finding,
+        FlowError,
+        LimitError,
+        NodeInputError,
+        NodeOutputError,
+        RagbraidError,
+        RunError,
+        ServiceError,
+        SettingsError,
+    )
+    from ragbraid.registry.node import node
+    from ragbraid.registry.resources import (
+        LLM,
+        Embedder,
+        KnowledgeBase,
+        Reranker,
+        SparseEncoder,
+        TokenEmbedder,
+        resource,
+    )
+
+_ROOMS = {
+    "ragbraid.flows.api": ("Flow", "load"),
+    "ragbraid.registry.contracts": (
+        "Answer", "Chunk", "ChunkSet", "Citation", "Contract", "Document", "DocumentSet", "Entity", "FanIn", "Hit",
+        "IndexReport", "Query", "Ranking", "Span", "Triple", "Usage",
+    ),
+    "ragbraid.registry.errors": (
+        "ContractError", "Finding", "FlowError", "LimitError", "NodeInputError", "NodeOutputError", "RagbraidError",
+        "RunError", "ServiceError", "SettingsError",
+    ),
+    "ragbraid.registry.node": ("node",),
+    "ragbraid.registry.resources": (
+        "LLM", "Embedder", "KnowledgeBase", "Reranker", "SparseEncoder", "TokenEmbedder", "resource",
+    ),
+}  # fmt: skip
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "LLM",
+    "Answer",
+    "Chunk",
+    "ChunkSet",
+    "Citation",
+    "Contract",
+    "ContractError",
+    "Document",
+    "DocumentSet",
+    "Embedder",
+    "Entity",
+    "FanIn",
+    "Finding",
+    "Flow",
+    "FlowError",
+    "Hit",
+    "IndexReport",
+    "KnowledgeBase",
+    "LimitError",
+    "NodeInputError",
+    "NodeOutputError",
+    "Query",
+    "RagbraidError",
+    "Ranking",
+    "Reranker",
+    "RunError",
+    "ServiceError",
+    "SettingsError",
+    "Span",
+    "SparseEncoder",
+    "TokenEmbedder",
+    "Triple",
+    "Usage",
+    "load",
+    "node",
+    "resource",
+]
+
+
+def __getattr__(name: str) -> Any:
+    room = _HOME.get(name)
+    if room is None:
+        raise AttributeError(f"module 'ragbraid' has no attribute {name!r}")
+    value = getattr(import_module(room), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,1 @@
+"""The vocabulary: contracts, the node decorator, resources, the catalogue, errors."""

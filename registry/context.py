@@ -1,0 +1,78 @@
+"""What a running node may tell its run: progress, usage, notes. Nothing here is needed to call a node directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ragbraid.registry.contracts import Usage
+
+StepStatus = Literal["ok", "empty", "degraded", "failed", "skipped"]
+ProgressListener = Callable[[str, int, int | None], None]
+"""Called with a label, how much is done and the total (None when unknown)."""
+UsageListener = Callable[[Usage], None]
+"""Called with what a single call used; raises LimitError when the run's limit is passed."""
+
+
+@dataclass
+class StepContext:
+    """Collects what one step reports while it runs."""
+
+    path: str = ""
+    usage: Usage = field(default_factory=Usage)
+    notes: list[str] = field(default_factory=list)
+    status: StepStatus | None = None
+    on_progress: ProgressListener | None = None
+    on_usage: UsageListener | None = None
+
+
+_current: ContextVar[StepContext | None] = ContextVar("ragbraid_step", default=None)
+
+
+@contextmanager
+def step_context(context: StepContext) -> Iterator[StepContext]:
+    """Make `context` the receiver of everything that nodes report inside the block."""
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
+
+
+def report_progress(label: str, done: int, total: int | None = None) -> None:
+    """Say how far a long node is; shown as a bar on a terminal and as a progress artifact under Prefect."""
+    context = _current.get()
+    if context is not None and context.on_progress is not None:
+        context.on_progress(label, done, total)
+
+
+def report_usage(usage: Usage) -> None:
+    """Count model calls and tokens of the current step.
+
+    Raises:
+        LimitError: the run has used up its `limits`.
+    """
+    context = _current.get()
+    if context is None:
+        return
+    context.usage = context.usage + usage
+    if context.on_usage is not None:
+        context.on_usage(usage)
+
+
+def report_note(note: str) -> None:
+    """Leave a sentence in the trace of the current step."""
+    context = _current.get()
+    if context is not None:
+        context.notes.append(note)
+
+
+def report_degraded(reason: str) -> None:
+    """Say that the step's result is usable but not what was asked for, and why."""
+    context = _current.get()
+    if context is not None:
+        context.status = "degraded"
+        context.notes.append(reason)
