@@ -1,0 +1,97 @@
+"""What the scheduler and its surroundings agree on: where resources come from, who executes a step, what a run gives.
+
+The scheduler (`ragbraid.flows.scheduler.run_plan`) decides *when* a step runs. A `StepExecutor` decides *how*: without
+one, steps run inline on the event loop; the Prefect runner brings one that wraps every call in a task run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ragbraid.dsl.plan import Step
+from ragbraid.registry.context import StepStatus
+
+if TYPE_CHECKING:
+    from ragbraid.flows.trace import Trace
+
+EventKind = Literal["started", "progress", "finished"]
+
+
+class ResourceLookup(Protocol):
+    """Hands out what stands behind the resource names of a plan."""
+
+    def get(self, name: str, role: str) -> Any:
+        """Return the resource that a flow knows as `name` and that serves `role` (`kb`, `llm`, ...).
+
+        Called from worker threads, also from several at once, since opening a resource may load a model: an
+        implementation opens each resource once and makes the others wait.
+
+        Raises:
+            SettingsError: the resource cannot be opened as it is configured.
+        """
+        ...
+
+
+class StepExecutor(Protocol):
+    """Executes the steps that the scheduler found ready."""
+
+    @property
+    def handles_policies(self) -> bool:
+        """Whether retry, timeout and cache are its own business; `when`, `ensure` and `on_error` never are."""
+        ...
+
+    async def execute(
+        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
+    ) -> Any:
+        """Return the step's output, by awaiting `call()` or from a cache of its own.
+
+        Args:
+            step: the step as planned; `step.policy` says what retry, timeout and cache its author asked for.
+            path: the step's name in this run, such as `interleave[2].think`.
+            call: makes one attempt: looks the resources up, runs the node, checks its output. It may be awaited
+                again for a retry. What it raises is always a RagbraidError whose `kind` decides about retries.
+            inputs: the checked values of the step's ports, without resources. Read only.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened to a step, as it happens: for progress bars and streaming.
+
+    Events arrive on the thread of the event loop. `finished` comes once for every `started`, also for a step that was
+    skipped, failed or was cancelled.
+    """
+
+    kind: EventKind
+    path: str
+    """The step's name in this run."""
+    node: str
+    """Its node with version: `fuse.rrf@1`."""
+    status: StepStatus | None = None
+    """How it ended (`finished` only)."""
+    seconds: float = 0.0
+    """How long it took (`finished` only)."""
+    output: Any = None
+    """What it gave (`finished` only)."""
+    error: Exception | None = None
+    """Why it failed (`finished` only)."""
+    label: str = ""
+    """What is being counted (`progress` only)."""
+    done: int = 0
+    """How much of it is done (`progress` only)."""
+    total: int | None = None
+    """How much there is, None when unknown (`progress` only)."""
+
+
+Listener = Callable[[RunEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run gave: the value of a flow with one output, a dict by name otherwise, and its trace."""
+
+    outputs: Any
+    trace: Trace
