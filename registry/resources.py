@@ -27,7 +27,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from ragbraid.registry.contracts import Chunk, Hit, SourceRecord, Usage
+from ragbraid.registry.contracts import Chunk, Hit, SourceRecord, SourceReport, Usage
 from ragbraid.registry.errors import ContractError
 
 if TYPE_CHECKING:
@@ -209,7 +209,9 @@ class KnowledgeBaseInfo(BaseModel):
     generation: int = 0
     """The committed generation: counts up by one with every committed update."""
     updating: bool = False
-    """Whether an update has begun and is neither committed nor rolled back."""
+    """Whether an update has begun, and has neither been cleaned up after its commit nor rolled back."""
+    update_id: str = ""
+    """Names the update under way; one that finds another name here has been taken over and stops."""
     documents: int = 0
     chunks: int = 0
 
@@ -228,42 +230,77 @@ class DocumentRecord(BaseModel):
     state: Literal["pending", "written", "committed"] = "pending"
     generation: int = 0
     chunk_ids: tuple[str, ...] = ()
+    digest: str = ""
+    """Hash over everything that is stored of its chunks."""
+    tokens: int = 0
+    """Length of its chunks in tokens of the sparse encoder, together."""
     title: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceChunks:
+    """A source and all the chunks that it shall consist of after an update; none where it gave no text."""
+
+    record: SourceRecord
+    chunks: tuple[Chunk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """What an update is going to do: per source, and which chunks still need a vector."""
+
+    sources: tuple[SourceReport, ...]
+    """One report per source that was given, in that order, then one per removed source."""
+    to_embed: tuple[Chunk, ...]
+
+
 @runtime_checkable
 class IndexUpdate(Protocol):
-    """One update of a knowledge base: everything written in it becomes visible at once, when it is committed.
+    """One update of a knowledge base: plan once, write the vectors asked for, commit.
 
-    Readers see the generation that was committed before until then. An update that was killed is found by the next
-    one, which reuses what had been written for unchanged sources and removes the rest.
+    Everything written becomes visible at once, when it is committed; until then readers see the generation that was
+    committed before. Chunks that an update wrote before it was killed are taken over by the next one that wants the
+    same, without being embedded again.
     """
-
-    def existing(self, source: str) -> DocumentRecord | None:
-        """Return the record of a source: committed, or written by a killed update that this one resumes."""
-        ...
 
     def sources(self) -> Iterator[DocumentRecord]:
         """Yield the committed record of every source, in order of source."""
         ...
 
-    def replace(
-        self, record: SourceRecord, chunks: Sequence[Chunk], vectors: Matrix, *, scope: str, kept: Sequence[str] = ()
-    ) -> None:
-        """Write a source's new chunks with their vectors; chunk ids in `kept` are unchanged and stay, all others go."""
+    def plan(
+        self,
+        sources: Sequence[SourceChunks],
+        *,
+        remove: Sequence[str] = (),
+        keep_old_chunks: bool = False,
+        force: bool = False,
+    ) -> UpdatePlan:
+        """Compare sources with what is stored and say what has to be embedded; called once, before anything is written.
+
+        Sources neither given nor removed stay as they are.
+
+        Args:
+            sources: each source with all its chunks; chunk ids are unique.
+            remove: sources to take out with their chunks.
+            keep_old_chunks: whether chunks that a changed source no longer has stay searchable.
+            force: treat every source as changed and embed all its chunks.
+        """
         ...
 
-    def keep(self, source: str) -> None:
-        """Take a source over unchanged."""
-        ...
+    def write(self, chunks: Sequence[Chunk], vectors: Matrix) -> None:
+        """Store chunks of the plan with their vectors, row by row; safe to repeat.
 
-    def remove(self, source: str) -> int:
-        """Take a source and its chunks out; returns how many chunks."""
+        Raises:
+            ServiceError: the vectors are not finite or have another dimension, or another process took over.
+        """
         ...
 
     def commit(self) -> int:
-        """Make the update visible and clean up after it; returns the new generation."""
+        """Make the update visible and clean up after it; returns the committed generation.
+
+        The generation stays the same where the plan had nothing to change.
+        """
         ...
 
 
@@ -305,7 +342,10 @@ class KnowledgeBase(Protocol):
         ...
 
     def update(self, *, embedder: Embedder, sparse: SparseEncoder, scope: str) -> AbstractContextManager[IndexUpdate]:
-        """Begin an update, creating the knowledge base where there is none. Leaving without `commit` rolls back.
+        """Begin an update, creating the knowledge base where there is none.
+
+        Leaving without `commit` changes nothing that a reader sees; the next update takes over or removes what was
+        written.
 
         Raises:
             SettingsError: embedder or sparse encoder are not the ones that filled it.
