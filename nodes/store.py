@@ -208,8 +208,14 @@ class Store(Protocol):
         """Return the nearest points by cosine, best first, equal scores in order of id."""
         ...
 
-    def search_sparse(self, vector: SparseVector, limit: int, where: Tests) -> list[ScoredPoint]:
-        """Return the points with the greatest weighted dot product, best first, equal scores in order of id."""
+    def search_sparse(
+        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS
+    ) -> list[ScoredPoint]:
+        """Return the points with the greatest weighted dot product, best first, equal scores in order of id.
+
+        `corpus` names the points that the inverse document frequency counts, whatever `where` says: all chunks, or
+        those of one generation.
+        """
         ...
 
     def flush(self) -> None:
@@ -242,6 +248,17 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
     if store.shared is not None:
         store.shared.info = info
         store.shared.loaded = True
+
+
+def payload_path(key: str) -> str:
+    """Return a key as a JSON path of Qdrant: what follows `metadata.` is one key, dots and spaces included."""
+    prefix, dot, name = key.partition(".")
+    return f'{prefix}."{name}"' if dot else key
+
+
+def is_exact_number(value: Scalar) -> bool:
+    """Whether a value is a number that floats hold exactly, so that it can be compared as a range."""
+    return not isinstance(value, bool | str) and abs(value) <= 2**53
 
 
 def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payload:
