@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,6 +40,16 @@ def step_context(context: StepContext) -> Iterator[StepContext]:
         yield context
     finally:
         _current.reset(token)
+
+
+def enter_step(context: StepContext) -> Token[StepContext | None]:
+    """Make `context` the receiver from here on; for a scheduler that runs step after step in one task."""
+    return _current.set(context)
+
+
+def leave_step(token: Token[StepContext | None]) -> None:
+    """Bring back the receiver that stood before `enter_step` gave the token."""
+    _current.reset(token)
 
 
 def report_progress(label: str, done: int, total: int | None = None) -> None:
