@@ -25,6 +25,16 @@ BLOCK_KEYS = frozenset({"loop", "map", "switch", "gate"})
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """Marks a text port as a prompt template: a flow names a file (`./mine.jinja`), the node gets the file's text.
+
+    `variables` are the names that the node fills in; the checker reports any other name that a template uses.
+    """
+
+    variables: tuple[str, ...]
+
+
 class Required:
     """The default of a port that has none."""
 
