@@ -1,0 +1,362 @@
+"""A scripted OpenAI-compatible server on loopback: a model that says what a script says, and fails when told to.
+
+For authors who work on a flow without a key, and for tests that need a real server:
+
+    with ScriptedLLM([Rule(user="capital", reply="Paris [1].")]) as server:
+        ...  # openai.chat with base_url=server.base_url
+
+It speaks `/v1/chat/completions` (streamed or not), `/v1/models` and `/v1/embeddings`, and records every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ragbraid.flows.scripted_rules import (
+    HTTP_FAULTS,
+    ChatRequest,
+    Recording,
+    Reply,
+    Responder,
+    load_rules,
+)
+from ragbraid.flows.scripted_text import count_tokens, embed_text, split_pieces
+from ragbraid.registry.errors import SettingsError
+
+MODEL_NAME = "scripted"
+DEFAULT_PORT = 8089
+_HANG_SECONDS = 3600.0
+
+
+@dataclass
+class Recorded:
+    """One request that the server got, and the HTTP status that it sent back (0 while there is none)."""
+
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+    status: int = 0
+
+
+class ScriptedLLM:
+    """The server. Entering the block starts it on a free port of 127.0.0.1, leaving it stops it.
+
+    Args:
+        script: responders, asked in order: `Rule`s, a `Recording`, or functions of a `ChatRequest`.
+        port: 0 takes a free one.
+        api_key: when given, requests without it get 401.
+        record_to: a file that gets every answered chat as one JSON line, in the form that `Recording` reads.
+        dimension: length of the vectors of `/v1/embeddings`.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Responder] = (),
+        *,
+        port: int = 0,
+        api_key: str | None = None,
+        record_to: Path | None = None,
+        dimension: int = 64,
+    ) -> None:
+        self.script = list(script)
+        self.dimension = dimension
+        self.requests: list[Recorded] = []
+        self._port = port
+        self._api_key = api_key
+        self._record_to = record_to
+        self._lock = threading.Lock()
+        self._chats = 0
+        self._stopping = threading.Event()
+        self._http: _HttpServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def base_url(self) -> str:
+        """The address to give to an OpenAI client, `/v1` included."""
+        if self._http is None:
+            raise RuntimeError("a scripted server has an address only while it runs: use it in a `with` block")
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def chats(self) -> list[ChatRequest]:
+        """Every chat request so far, in order of arrival."""
+        found = [request for request in list(self.requests) if request.path.endswith("/chat/completions")]
+        return [ChatRequest(r.body, r.headers, number) for number, r in enumerate(found, start=1)]
+
+    def __enter__(self) -> Self:
+        try:
+            self._http = _HttpServer(self, self._port)
+        except OSError as error:
+            raise SettingsError(
+                f"The scripted server cannot listen on port {self._port}: {error.strerror}.", hint="choose another port"
+            ) from None
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="scripted-llm")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._http is not None
+        assert self._thread is not None
+        self._stopping.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.close_connections()
+        self._http.server_close()
+        self._http = None
+
+    # -- what the handlers ask ---------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not beyond the server's end."""
+        self._stopping.wait(seconds)
+
+    def admits(self, headers: dict[str, str]) -> bool:
+        """Whether a request carries the key that the server wants."""
+        return self._api_key is None or headers.get("authorization") == f"Bearer {self._api_key}"
+
+    def answer(self, body: dict[str, Any], headers: dict[str, str]) -> Reply | None:
+        """Ask the script; None when it has no answer."""
+        with self._lock:
+            self._chats += 1
+            request = ChatRequest(body, headers, self._chats)
+        reply = next((reply for responder in self.script if (reply := responder(request)) is not None), None)
+        if reply is not None and reply.fault is None and self._record_to is not None:
+            line = json.dumps({"messages": request.messages, "reply": reply.text}, ensure_ascii=False)
+            with self._lock, self._record_to.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        return reply
+
+    def record(self, recorded: Recorded) -> None:
+        """Keep a request."""
+        with self._lock:
+            self.requests.append(recorded)
+
+
+def serve_forever(
+    rules_path: Path | None,
+    port: int = DEFAULT_PORT,
+    *,
+    recording: Path | None = None,
+    record_to: Path | None = None,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve a script until Ctrl-C.
+
+    Args:
+        rules_path: a file of rules (`load_rules`).
+        port: where to listen on 127.0.0.1; 0 takes a free port.
+        recording: a recording that is replayed where no rule answers.
+        record_to: a file that gets every answered chat.
+        announce: gets one sentence with the address once the server listens.
+
+    Raises:
+        SettingsError: a file is wrong, or the port is taken.
+    """
+    script: list[Responder] = list(load_rules(rules_path)) if rules_path is not None else []
+    if recording is not None:
+        script.append(Recording.load(recording))
+    with ScriptedLLM(script, port=port, record_to=record_to) as server:
+        announce(f"Scripted model `{MODEL_NAME}` at {server.base_url}; Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+class _HttpServer(ThreadingHTTPServer):
+    """Keeps its open connections, so that stopping does not wait for clients that keep theirs alive."""
+
+    daemon_threads = False
+
+    def __init__(self, scripted: ScriptedLLM, port: int) -> None:
+        self.scripted = scripted
+        self._open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._open.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def close_connections(self) -> None:
+        """End the connections that clients left open."""
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away in the middle of an answer is its own affair; all else is shown as usual."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _HttpServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed per request; `requests` has them all."""
+
+    def do_GET(self) -> None:
+        """List the one model."""
+        if self.path.endswith("/models"):
+            self._send(200, {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "owned_by": "ragbraid"}]})
+        else:
+            self._send(404, _error(f"There is no {self.path} here."))
+
+    def do_POST(self) -> None:
+        """Answer a chat or an embedding request."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        raw = self.rfile.read(int(headers.get("content-length", "0")))
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = None
+        recorded = Recorded(self.path, body if isinstance(body, dict) else {}, headers)
+        self.server.scripted.record(recorded)
+        if isinstance(body, dict):
+            recorded.status = self._dispatch(body, headers)
+        else:
+            recorded.status = self._send(400, _error("The body of the request is no JSON object."))
+
+    def _dispatch(self, body: dict[str, Any], headers: dict[str, str]) -> int:
+        scripted = self.server.scripted
+        if not scripted.admits(headers):
+            return self._send(401, _error("Incorrect API key provided."))
+        if self.path.endswith("/embeddings"):
+            return self._send(200, _embeddings(body, scripted.dimension))
+        if not self.path.endswith("/chat/completions"):
+            return self._send(404, _error(f"There is no {self.path} here."))
+        request = ChatRequest(body)
+        reply = scripted.answer(body, headers)
+        if reply is None:
+            return self._send(400, _error(f"No rule answers this request. Its last user message: {request.user!r}"))
+        return self._reply(request, reply)
+
+    def _reply(self, request: ChatRequest, reply: Reply) -> int:
+        self.server.scripted.wait(reply.delay_seconds)
+        if reply.fault in ("timeout", "reset"):
+            if reply.fault == "timeout":
+                self.server.scripted.wait(_HANG_SECONDS)
+            return self._hang_up()
+        if reply.fault == "web_page":
+            return self._send_bytes(200, "text/html", b"<!doctype html><title>A web page</title>")
+        if reply.fault in HTTP_FAULTS:
+            status, message = HTTP_FAULTS[reply.fault]
+            return self._send(status, _error(reply.message or message), retry_after=reply.retry_after)
+        completion = _completion(request, reply)
+        if request.body.get("stream"):
+            return self._stream(completion, bool((request.body.get("stream_options") or {}).get("include_usage")))
+        return self._send(200, completion)
+
+    def _hang_up(self) -> int:
+        """Cut the line so that the client sees a reset, not an orderly end."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        return 0
+
+    def _send(self, status: int, body: dict[str, Any], *, retry_after: str | None = None) -> int:
+        payload = json.dumps(body, ensure_ascii=False).encode()
+        return self._send_bytes(status, "application/json", payload, retry_after=retry_after)
+
+    def _send_bytes(self, status: int, content_type: str, payload: bytes, *, retry_after: str | None = None) -> int:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(payload)))
+        if retry_after is not None:
+            self.send_header("Retry-After", retry_after)
+        self.end_headers()
+        self.wfile.write(payload)
+        return status
+
+    def _stream(self, completion: dict[str, Any], with_usage: bool) -> int:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for event in _stream_events(completion, with_usage):
+            self.wfile.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+        return 200
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "scripted", "param": None, "code": None}}
+
+
+def _completion(request: ChatRequest, reply: Reply) -> dict[str, Any]:
+    text = {"wrong_schema": '{"unexpected": true}', "not_json": "I would rather talk about it."}.get(
+        reply.fault or "", reply.text
+    )
+    if reply.fault == "cut_off":
+        text = text[: max(1, len(text) // 2)]
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if request.body.get("tools") and text.startswith("{"):
+        call = {"name": request.body["tools"][0]["function"]["name"], "arguments": text}
+        tool_call = {"id": "call_1", "type": "function", "function": call}
+        message = {"role": "assistant", "content": None, "tool_calls": [tool_call]}
+    reason = {"cut_off": "length", "content_filter": "content_filter"}.get(reply.fault or "", "stop")
+    prompt = sum(count_tokens(json.dumps(m.get("content"), ensure_ascii=False)) for m in request.messages)
+    written = count_tokens(text)
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    return {
+        "id": "scripted-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.body.get("model", MODEL_NAME),
+        "choices": [] if reply.fault == "empty_choices" else [choice],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written},
+    }
+
+
+def _stream_events(completion: dict[str, Any], with_usage: bool) -> Iterable[dict[str, Any]]:
+    head = {**{key: completion[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
+    for choice in completion["choices"]:
+        message = choice["message"]
+        pieces: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        pieces += [{"content": piece} for piece in split_pieces(message["content"] or "")]
+        if "tool_calls" in message:
+            pieces.append({"tool_calls": [{"index": 0, **call} for call in message["tool_calls"]]})
+        for delta in pieces:
+            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    if with_usage:
+        yield {**head, "choices": [], "usage": completion["usage"]}
+
+
+def _embeddings(body: dict[str, Any], dimension: int) -> dict[str, Any]:
+    given = body.get("input", [])
+    texts = [given] if isinstance(given, str) else [str(text) for text in given]
+    vectors = [embed_text(text, int(body.get("dimensions") or dimension)) for text in texts]
+    as_base64 = body.get("encoding_format") == "base64"
+    tokens = sum(count_tokens(text) for text in texts)
+    return {
+        "object": "list",
+        "model": body.get("model", MODEL_NAME),
+        "data": [
+            {"object": "embedding", "index": index, "embedding": _as_base64(vector) if as_base64 else vector}
+            for index, vector in enumerate(vectors)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _as_base64(vector: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

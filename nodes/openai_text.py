@@ -1,0 +1,52 @@
+"""Takes the JSON object out of what chat models put around it: thoughts, code fences, friendly sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
+_THOUGHTS_END = "</think>"
+_MAX_FAILED_STARTS = 64
+"""How many braces that begin no object are tried: each try may read the whole rest of the text."""
+
+
+def without_thoughts(text: str) -> str:
+    """Return the text without its `<think>` parts; some servers drop the opening tag, then all up to the end tag goes."""
+    text = _THOUGHTS.sub("", text)
+    _, found, rest = text.rpartition(_THOUGHTS_END)
+    return rest if found else text
+
+
+def find_object(text: str, fields: Collection[str]) -> str:
+    """Return the last JSON object in the text that has one of the fields; the text itself when there is none.
+
+    The last one, because what a model quotes from its input comes before what it concludes. A text that is JSON
+    already comes back unchanged.
+    """
+    stripped = text.strip()
+    if stripped.startswith("{") and stripped.endswith("}") and _is_object(stripped):
+        return stripped
+    decoder = json.JSONDecoder()
+    found = text
+    position, failed = text.find("{"), 0
+    while position >= 0 and failed < _MAX_FAILED_STARTS:
+        end = position + 1
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            failed += 1
+        else:
+            if any(field in value for field in fields):
+                found = text[position:end]
+        position = text.find("{", end)
+    return found
+
+
+def _is_object(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
