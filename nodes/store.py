@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -48,6 +48,8 @@ WRITE_BATCH = 256
 PAGE = 512
 """How many points a scroll reads at a time."""
 
+_FIRST_SURPLUS = 8
+_LAST_SURPLUS = 4096
 _NAMESPACE = uuid.UUID("5d0b1e52-6b0f-5d0e-9a55-3c1c7d6d4c11")
 
 
@@ -248,6 +250,25 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
     if store.shared is not None:
         store.shared.info = info
         store.shared.loaded = True
+
+
+def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[ScoredPoint]:
+    """Return the best `limit` points, equal scores in order of id, also where equal scores straddle the cut.
+
+    Which of several equal scores an engine keeps depends on the order in which it happened to store them, so two
+    ingestions of one corpus would answer differently. Asking for a few more settles nearly every cut at once.
+
+    Args:
+        fetch: asks the engine for so many points.
+        limit: how many are wanted.
+    """
+    surplus = _FIRST_SURPLUS
+    while True:
+        found = sorted(fetch(limit + surplus), key=lambda point: (-point.score, point.id))
+        settled = len(found) < limit + surplus or found[-1].score < found[limit - 1].score
+        if settled or surplus >= _LAST_SURPLUS:
+            return found[:limit]
+        surplus *= 8
 
 
 def payload_path(key: str) -> str:

@@ -31,6 +31,7 @@ from ragbraid.nodes.store import (
     Tests,
     is_exact_number,
     payload_path,
+    settle_ties,
 )
 from ragbraid.nodes.store_client_errors import plain_sentence
 from ragbraid.registry.errors import RagbraidError
@@ -207,7 +208,7 @@ class ClientStore:
             return []
         params = None
         if corpus is not CHUNKS:
-            params = models.SearchParams(idf=models.IdfParams(corpus=_filter(corpus)))
+            params = models.SearchParams(idf=models.IdfCorpusParams(corpus=_filter(corpus)))
         return self._search(_terms(vector), SPARSE, limit, where, params)
 
     def flush(self) -> None:
@@ -222,18 +223,22 @@ class ClientStore:
     def _search(
         self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None
     ) -> list[ScoredPoint]:
-        with self._call():
-            found = self._client.query_points(
-                self._name,
-                query=query,
-                using=using,
-                limit=limit,
-                query_filter=_filter(where) if where else None,
-                with_payload=True,
-                search_params=params,
-            ).points
-        points = [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
-        return sorted(points, key=lambda point: (-point.score, point.id))
+        tests = _filter(where) if where else None
+
+        def fetch(count: int) -> list[ScoredPoint]:
+            with self._call():
+                found = self._client.query_points(
+                    self._name,
+                    query=query,
+                    using=using,
+                    limit=count,
+                    query_filter=tests,
+                    with_payload=True,
+                    search_params=params,
+                ).points
+            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+
+        return settle_ties(fetch, limit)
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ from ragbraid.nodes.store import (
     Tests,
     is_exact_number,
     payload_path,
+    settle_ties,
 )
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.resources import Scalar, SparseVector
@@ -267,13 +268,15 @@ class EdgeStore:
     def _search(self, query: Any, limit: int, where: Tests, params: Any) -> list[ScoredPoint]:
         import qdrant_edge as edge
 
-        request = edge.QueryRequest(
-            limit=limit, query=query, filter=_filter(where) if where else None, with_payload=True, params=params
-        )
-        with self._plain_errors():
-            found = self._shard().query(request)
-        points = [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
-        return sorted(points, key=lambda point: (-point.score, point.id))
+        tests = _filter(where) if where else None
+
+        def fetch(count: int) -> list[ScoredPoint]:
+            request = edge.QueryRequest(limit=count, query=query, filter=tests, with_payload=True, params=params)
+            with self._plain_errors():
+                found = self._shard().query(request)
+            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+
+        return settle_ties(fetch, limit)
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from ragbraid.nodes.store import Store
 
 OpenStore = Callable[..., Store]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 from ragbraid.nodes.store import CHUNKS, EVERYTHING, FOREVER, Point, Store, Test, Tests, visible_at
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.resources import SparseVector
@@ -112,6 +113,14 @@ def test_equal_scores_come_in_order_of_id(open_store: OpenStore) -> None:
     store.upsert([make_chunk(number, [1], {1: 1.0}) for number in (5, 3, 9, 1)])
     assert numbers(store.search_sparse(SparseVector((1,), (1.0,)), 10, CHUNKS)) == [1, 3, 5, 9]
     assert numbers(store.search_dense(np.asarray([1], dtype=np.float32), 10, CHUNKS)) == [1, 3, 5, 9]
+
+
+def test_equal_scores_at_the_cut_are_settled_by_id(open_store: OpenStore) -> None:
+    store = open_store()
+    store.create(1)
+    store.upsert([make_chunk(number, [1], {1: 1.0}) for number in range(200, 0, -1)])
+    assert numbers(store.search_sparse(SparseVector((1,), (1.0,)), 3, CHUNKS)) == [1, 2, 3]
+    assert numbers(store.search_dense(np.asarray([1], dtype=np.float32), 3, CHUNKS)) == [1, 2, 3]
 
 
 def test_points_without_vectors_change_no_search_and_no_frequency(store: Store) -> None:
@@ -240,7 +249,7 @@ def test_scroll_pages_through_everything_once(open_store: OpenStore) -> None:
 
 
 def test_odd_texts_come_back_as_they_were(store: Store) -> None:
-    text = "中文 \U0001f600 ‮ \"quoted\" \\ \n tab\t ÄÖ"
+    text = '中文 \U0001f600 \u202e "quoted" \\ \n tab\t ÄÖ'
     store.upsert([make_chunk(9, [1, 1, 1], {1: 1.0}, text=text, metadata={"键": text})])
     point = store.get([uid(9)])[0]
     assert point.payload["text"] == text
@@ -255,22 +264,14 @@ def test_a_vector_of_another_dimension_is_a_sentence(store: Store) -> None:
 def test_eight_threads_write_and_read_exactly(open_store: OpenStore) -> None:
     store = open_store()
     store.create(2)
-    failures: list[BaseException] = []
 
     def write(thread: int) -> None:
-        try:
-            for start in range(0, 100, 20):
-                first = thread * 100 + start + 1
-                store.upsert([make_chunk(number, [1, number], {1: 1.0}) for number in range(first, first + 20)])
-                store.search_dense(np.asarray([1, 1], dtype=np.float32), 5, CHUNKS)
-        except BaseException as error:
-            failures.append(error)
+        for start in range(0, 100, 20):
+            first = thread * 100 + start + 1
+            store.upsert([make_chunk(number, [1, number], {1: 1.0}) for number in range(first, first + 20)])
+            store.search_dense(np.asarray([1, 1], dtype=np.float32), 5, CHUNKS)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
     assert store.count(CHUNKS) == 800
     assert numbers(store.scroll(CHUNKS)) == list(range(1, 801))
