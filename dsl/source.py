@@ -112,9 +112,10 @@ def read_inline(scalar: ScalarNode, start: int) -> tuple[Node | None, tuple[Find
     """
     shift = direct_offset(scalar)
     text = scalar.text[start:]
+    source = scalar.source or SourceText(scalar.span.file, text)
     if shift is None:
-        return _compose(scalar.source, text, shift=0, within=(scalar.start, scalar.end))
-    return _compose(scalar.source, text, shift=shift + start, within=None)
+        return _compose(source, text, shift=0, within=scalar.span)
+    return _compose(source, text, shift=shift + start, within=None)
 
 
 def _unreadable(file: str, error: OSError) -> Finding:
@@ -133,7 +134,7 @@ def _unreadable(file: str, error: OSError) -> Finding:
 
 
 def _compose(
-    source: SourceText, text: str, *, shift: int, within: tuple[int, int] | None
+    source: SourceText, text: str, *, shift: int, within: SourceSpan | None
 ) -> tuple[Node | None, tuple[Finding, ...]]:
     builder = _Builder(source, text, shift, within)
     try:
@@ -178,7 +179,7 @@ class _Open:
 
 
 class _Builder:
-    def __init__(self, source: SourceText, text: str, shift: int, within: tuple[int, int] | None) -> None:
+    def __init__(self, source: SourceText, text: str, shift: int, within: SourceSpan | None) -> None:
         self.source = source
         self.text = text
         self.shift = shift
@@ -190,11 +191,8 @@ class _Builder:
         self.expanded = 0
         self.documents = 0
 
-    def offsets(self, start: int, end: int) -> tuple[int, int]:
-        return self.within or (start + self.shift, end + self.shift)
-
     def span(self, start: int, end: int) -> SourceSpan:
-        return self.source.span(*self.offsets(start, end))
+        return self.within or self.source.span(start + self.shift, end + self.shift)
 
     def complain(self, code: str, message: str, start: int, end: int, hint: str | None = None) -> None:
         self.findings.append(Finding(code, message, self.span(start, end), hint))
@@ -230,7 +228,9 @@ class _Builder:
         if event.style in ("|", ">"):
             end = start + len(self.text[start:end].rstrip(YAML_SPACES))
         value = _resolve(text) if plain else text
-        node = ScalarNode(value, text, plain, self.source, *self.offsets(start, end))
+        source = None if self.within else self.source
+        span = self.span(start, end)
+        node = ScalarNode(value, text, plain, span, source, start + self.shift, end + self.shift)
         if event.anchor:
             self.anchors[event.anchor] = (node, 1)
         self.add(node, 1)
@@ -247,13 +247,16 @@ class _Builder:
 
     def close(self, event: Any) -> None:
         done = self.stack.pop()
-        start, end = self.offsets(done.start, event.end_mark.index)
-        if not done.flow and not self.within:
+        span = self.span(done.start, event.end_mark.index)
+        if not done.flow and done.children:
             # The parser ends a block where the next token begins; the last value says where it ends for a reader.
-            last = done.children[-1] if done.children else None
-            end = max(start, last.value.end if isinstance(last, Entry) else last.end) if last else start
-        make = MappingNode if done.is_mapping else SequenceNode
-        node: Node = make(tuple(done.children), self.source, start, end)
+            last = done.children[-1]
+            end = last.value.span if isinstance(last, Entry) else last.span
+            if (end.end_line, end.end_column) >= (span.line, span.column):
+                span = SourceSpan(span.file, span.line, span.column, end.end_line, end.end_column)
+        node: Node = (
+            MappingNode(tuple(done.children), span) if done.is_mapping else SequenceNode(tuple(done.children), span)
+        )
         if done.anchor:
             self.anchors[done.anchor] = (node, done.size)
         self.add(node, done.size)
@@ -292,7 +295,7 @@ class _Builder:
         else:
             parent.waiting = False
             if parent.key is not None:
-                parent.children.append(Entry(parent.key.text, node, parent.key))
+                parent.children.append(Entry(parent.key.text, parent.key.span, node))
 
     def check_key(self, node: Node, seen: dict[str, ScalarNode]) -> ScalarNode | None:
         if not isinstance(node, ScalarNode):

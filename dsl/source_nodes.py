@@ -47,14 +47,12 @@ class ScalarNode:
     text: str
     plain: bool
     """Whether it is written without quotes and not as a block of text."""
-    source: SourceText = field(repr=False, compare=False)
-    start: int = field(repr=False, compare=False)
-    end: int = field(repr=False, compare=False)
-
-    @property
-    def span(self) -> SourceSpan:
-        """Where the value stands, quotes included."""
-        return self.source.span(self.start, self.end)
+    span: SourceSpan = field(compare=False)
+    """Where the value stands, quotes included."""
+    source: SourceText | None = field(default=None, repr=False, compare=False)
+    """What `subspan` needs beside the offsets of the value in it; None for a value that stands in no file."""
+    start: int = field(default=0, repr=False, compare=False)
+    end: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,7 @@ class SequenceNode:
     """A list."""
 
     items: tuple[Node, ...]
-    source: SourceText = field(repr=False, compare=False)
-    start: int = field(repr=False, compare=False)
-    end: int = field(repr=False, compare=False)
-
-    @property
-    def span(self) -> SourceSpan:
-        """Where the list stands, from its first item to its last."""
-        return self.source.span(self.start, self.end)
+    span: SourceSpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +68,8 @@ class Entry:
     """A key and its value."""
 
     key: str
+    key_span: SourceSpan = field(compare=False)
     value: Node
-    key_node: ScalarNode = field(repr=False, compare=False)
-
-    @property
-    def key_span(self) -> SourceSpan:
-        """Where the key stands."""
-        return self.key_node.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +77,7 @@ class MappingNode:
     """A mapping in the order of the file; no key occurs twice."""
 
     entries: tuple[Entry, ...]
-    source: SourceText = field(repr=False, compare=False)
-    start: int = field(repr=False, compare=False)
-    end: int = field(repr=False, compare=False)
-
-    @property
-    def span(self) -> SourceSpan:
-        """Where the mapping stands, from its first key to its last value."""
-        return self.source.span(self.start, self.end)
+    span: SourceSpan = field(compare=False)
 
     def entry(self, key: str) -> Entry | None:
         """Return the entry of a key, or None."""
@@ -132,16 +111,19 @@ def subspan(scalar: ScalarNode, start: int, end: int) -> SourceSpan:
     Quotes, escapes and folded lines are looked through. Where that is impossible the span of the whole scalar is
     returned.
     """
+    source = scalar.source
+    if source is None or not 0 <= start <= end <= len(scalar.text):
+        return scalar.span
     shift = direct_offset(scalar)
     if shift is not None:
-        return scalar.source.span(shift + start, shift + end)
-    places = _align(scalar.source, scalar.start, scalar.end, scalar.text)
-    if places is None or not 0 <= start <= end <= len(scalar.text):
+        return source.span(shift + start, shift + end)
+    places = _align(source, scalar.start, scalar.end, scalar.text)
+    if places is None:
         return scalar.span
     if start == len(places):
-        return scalar.source.span(scalar.end, scalar.end)
+        return source.span(scalar.end, scalar.end)
     first = places[start][0]
-    return scalar.source.span(first, max(first, places[end - 1][1] if end > start else first))
+    return source.span(first, max(first, places[end - 1][1] if end > start else first))
 
 
 # -- offsets in a scalar to offsets in the file ------------------------------------------------------------------------
@@ -149,6 +131,8 @@ def subspan(scalar: ScalarNode, start: int, end: int) -> SourceSpan:
 
 def direct_offset(scalar: ScalarNode) -> int | None:
     """Return where the scalar's text begins in the file when it stands there character by character."""
+    if scalar.source is None:
+        return None
     inset = 0 if scalar.plain else 1
     start = scalar.start + inset
     return start if scalar.source.text[start : scalar.end - inset] == scalar.text else None
