@@ -1,1 +1,204 @@
 """The `index.*` nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from ragbraid.registry.context import report_degraded, report_progress
+from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord, SourceReport
+from ragbraid.registry.errors import NodeInputError, RunError
+from ragbraid.registry.node import node
+from ragbraid.registry.resources import (
+    DocumentRecord,
+    Embedder,
+    IndexUpdate,
+    KnowledgeBase,
+    SourceChunks,
+    SparseEncoder,
+)
+
+Cleanup = Literal["none", "incremental", "scoped_full", "full"]
+
+
+@node(
+    "index.upsert",
+    blocking=True,
+    cacheable=False,
+    example="""
+    docs: {use: load.folder, path: data}
+    chunks: {use: chunk.recursive, documents: $docs}
+    store: {use: index.upsert, chunks: $chunks, cleanup: scoped_full}
+    """,
+)
+def upsert(
+    chunks: ChunkSet,
+    *,
+    kb: KnowledgeBase,
+    embedder: Embedder,
+    sparse: SparseEncoder,
+    cleanup: Cleanup = "incremental",
+    batch_size: PositiveInt = 64,
+    max_delete_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    allow_mass_delete: bool = False,
+    force: bool = False,
+) -> IndexReport:
+    """Bring a knowledge base in line with a chunk set, embedding only what has changed.
+
+    The update becomes visible all at once when it is complete; until then, and when it is cut off, searches see the
+    index as it was before. A run after a cut-off one continues where that stopped. Modes of clean-up as in
+    LangChain's indexing API, except that a source counts as seen only as a whole.
+
+    Args:
+        chunks: all chunks of every source that was read, with the sources themselves.
+        kb: the knowledge base; made when there is none.
+        embedder: embeds new and changed chunks.
+        sparse: makes the term weights.
+        cleanup: what goes: `none` deletes nothing, old chunks of a changed source stay; `incremental` replaces the
+            chunks of changed sources; `scoped_full` also removes sources of the same scope that are missing from this
+            run; `full` removes every source that is missing from this run.
+        batch_size: texts per call of the embedder.
+        max_delete_share: refuse to remove more than this share of the sources that `full` or `scoped_full` look at.
+        allow_mass_delete: remove however many sources are missing.
+        force: embed and write every chunk again, also of unchanged sources.
+
+    Raises:
+        NodeInputError: a chunk belongs to no source of the set, or two chunks share an id.
+        RunError: of kind `refused`, when `full` gets an incomplete set or too many sources would go.
+        SettingsError: another model filled the knowledge base.
+        ServiceError: another update is under way, or store or embedder failed; a rerun continues.
+    """
+    failed = {failure.source: failure.reason for failure in chunks.failures}
+    sources, repeated = group_by_source(chunks, skip=frozenset(failed))
+    with kb.update(embedder=embedder, sparse=sparse, scope=chunks.scope) as update:
+        present = {given.record.source for given in sources} | failed.keys()
+        remove = _missing_sources(list(update.sources()), present, chunks, cleanup)
+        if not allow_mass_delete:
+            _refuse_mass_delete(list(update.sources()), remove, chunks, cleanup, max_delete_share)
+        plan = update.plan(sources, remove=remove, keep_old_chunks=cleanup == "none", force=force)
+        _embed(update, plan.to_embed, embedder, batch_size)
+        generation = update.commit()
+    reports = [_with_repeated(report, repeated.get(report.source, 0)) for report in plan.sources]
+    reports += [SourceReport(source=source, status="failed", reason=reason) for source, reason in failed.items()]
+    return _total(kb.name, generation, reports, embedded=len(plan.to_embed))
+
+
+def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[SourceChunks], dict[str, int]]:
+    """Give each source its chunks, in order; a chunk that a source repeats unchanged is taken once.
+
+    Args:
+        chunks: the set.
+        skip: sources that failed, which are left alone whatever the set holds of them.
+
+    Returns:
+        The sources, and how many repetitions each had.
+
+    Raises:
+        NodeInputError: a chunk belongs to no source of the set, or ids or sources clash.
+    """
+    records: dict[str, SourceRecord] = {}
+    for record in chunks.sources:
+        if records.setdefault(record.source, record) != record:
+            raise NodeInputError(f"The chunk set lists the source `{record.source}` twice, with different content.")
+    by_source: dict[str, list[Chunk]] = {source: [] for source in records}
+    seen: dict[str, Chunk] = {}
+    repeated: dict[str, int] = {}
+    for chunk in chunks.chunks:
+        if chunk.source not in records:
+            raise NodeInputError(f"Chunk `{chunk.id}` belongs to `{chunk.source}`, which the chunk set does not list.")
+        first = seen.setdefault(chunk.id, chunk)
+        if first is chunk:
+            by_source[chunk.source].append(chunk)
+        elif (first.source, first.text, first.text_to_embed) == (chunk.source, chunk.text, chunk.text_to_embed):
+            repeated[chunk.source] = repeated.get(chunk.source, 0) + 1
+        else:
+            raise NodeInputError(
+                f"Two different chunks have the id `{chunk.id}`: one of `{first.source}`, one of `{chunk.source}`."
+            )
+    given = [SourceChunks(records[source], tuple(own)) for source, own in by_source.items() if source not in skip]
+    return given, repeated
+
+
+def _missing_sources(
+    recorded: Sequence[DocumentRecord], present: set[str], chunks: ChunkSet, cleanup: Cleanup
+) -> list[str]:
+    """Return the recorded sources that the run did not bring and that the clean-up mode removes."""
+    if cleanup in ("none", "incremental"):
+        return []
+    missing = [record.source for record in _covered(recorded, chunks, cleanup) if record.source not in present]
+    if chunks.complete:
+        return missing
+    if cleanup == "full":
+        raise RunError(
+            "The clean-up `full` needs a loader that saw everything, and this chunk set is not complete; "
+            "a source that was overlooked would be deleted.",
+            kind="refused",
+            hint="Load the whole folder, or use `cleanup: incremental`.",
+        )
+    if missing:
+        report_degraded(
+            f"{len(missing)} sources of `{chunks.scope}` were not found but stay indexed, because the loader could not "
+            "see its whole scope."
+        )
+    return []
+
+
+def _refuse_mass_delete(
+    recorded: Sequence[DocumentRecord],
+    remove: Sequence[str],
+    chunks: ChunkSet,
+    cleanup: Cleanup,
+    max_delete_share: float,
+) -> None:
+    """Stop before an empty folder or a wrong path empties an index."""
+    covered = len(_covered(recorded, chunks, cleanup))
+    if len(remove) > max_delete_share * covered:
+        raise RunError(
+            f"{len(remove)} of {covered} indexed sources are missing from this run (for example `{remove[0]}`), more "
+            f"than the share of {max_delete_share:g} that may be deleted at once; nothing was changed.",
+            kind="refused",
+            hint="Check what was loaded; if they are really gone, run again with `allow_mass_delete: true`.",
+        )
+
+
+def _covered(recorded: Sequence[DocumentRecord], chunks: ChunkSet, cleanup: Cleanup) -> list[DocumentRecord]:
+    return [record for record in recorded if cleanup == "full" or record.scope == chunks.scope]
+
+
+def _embed(update: IndexUpdate, chunks: Sequence[Chunk], embedder: Embedder, batch_size: int) -> None:
+    """Embed and write in batches of texts of like length, whose padding costs an embedder least."""
+    ordered = iter(sorted(chunks, key=lambda chunk: (len(chunk.text_to_embed), chunk.source, chunk.id)))
+    done = 0
+    while batch := list(islice(ordered, batch_size)):
+        update.write(batch, embedder.embed_documents([chunk.text_to_embed for chunk in batch]))
+        done += len(batch)
+        report_progress("embedding", done, len(chunks))
+
+
+def _with_repeated(report: SourceReport, repeated: int) -> SourceReport:
+    if not repeated:
+        return report
+    return report.model_copy(update={"chunks_unchanged": report.chunks_unchanged + repeated})
+
+
+def _total(name: str, generation: int, reports: Sequence[SourceReport], *, embedded: int) -> IndexReport:
+    def count(status: str) -> int:
+        return sum(report.status == status for report in reports)
+
+    return IndexReport(
+        knowledge_base=name,
+        generation=generation,
+        sources=tuple(reports),
+        added=count("added"),
+        updated=count("updated"),
+        unchanged=count("unchanged"),
+        deleted=count("deleted"),
+        failed=count("failed"),
+        chunks_added=sum(report.chunks_added for report in reports),
+        chunks_deleted=sum(report.chunks_deleted for report in reports),
+        chunks_unchanged=sum(report.chunks_unchanged for report in reports),
+        embedded=embedded,
+    )

@@ -1,0 +1,216 @@
+"""The writes of one update of a knowledge base: points of the next generation, marks on those that they replace.
+
+Nothing here is visible to a reader of the committed generation, and every write can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from ragbraid.nodes.index_records import (
+    ChunkKey,
+    StoredChunk,
+    WantedChunk,
+    Work,
+    average_at,
+    chunk_point_id,
+    record_point_id,
+    stored_payload,
+)
+from ragbraid.nodes.store import (
+    CHUNKS,
+    DOCUMENTS,
+    FOREVER,
+    WRITE_BATCH,
+    Payload,
+    Point,
+    Store,
+    Test,
+    Tests,
+    visible_at,
+)
+from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.resources import DocumentRecord, SparseEncoder
+
+if TYPE_CHECKING:
+    from ragbraid.nodes.store import Vector
+    from ragbraid.registry.resources import Matrix
+
+T = TypeVar("T")
+
+
+class UpdateWriter:
+    """Reads the committed generation of a store and writes the next one."""
+
+    def __init__(self, store: Store, sparse: SparseEncoder, *, committed: int) -> None:
+        self._store = store
+        self._sparse = sparse
+        self._committed = committed
+        self._next = committed + 1
+        self._new_ids: set[str] = set()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def records(self) -> dict[str, DocumentRecord]:
+        """Return the committed record of every source."""
+        points = self._store.scroll(DOCUMENTS & visible_at(self._committed))
+        records = (DocumentRecord.model_validate(point.payload["record"]) for point in points)
+        return {record.source: record for record in records}
+
+    def stored_chunks(self, sources: Iterable[str]) -> dict[str, dict[ChunkKey, StoredChunk]]:
+        """Return the committed chunks of these sources, by source."""
+        found: dict[str, dict[ChunkKey, StoredChunk]] = {}
+        for batch in _batches(sources):
+            for point in self._store.scroll(CHUNKS & visible_at(self._committed) & _of_sources(batch)):
+                chunk = StoredChunk.from_point(point)
+                found.setdefault(chunk.source, {})[chunk.key] = chunk
+        return found
+
+    def killed_chunks(self) -> dict[ChunkKey, StoredChunk]:
+        """Return what a killed update wrote into the next generation."""
+        points = self._store.scroll(CHUNKS & _written_after(self._committed))
+        return {chunk.key: chunk for chunk in map(StoredChunk.from_point, points)}
+
+    # --- recovering ------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Finish the clean-up of a committed update; take the marks and records of a killed one back, not its chunks."""
+        self.delete_replaced(self._committed)
+        marked = Tests(must=(Test("gen_to", equals=self._next), Test("gen_from", lte=self._committed)))
+        self._store.patch({"gen_to": FOREVER}, where=marked)
+        self._store.delete(where=DOCUMENTS & _written_after(self._committed))
+
+    def delete_killed_chunks(self) -> None:
+        """Delete what a killed update wrote into the next generation."""
+        self._store.delete(where=CHUNKS & _written_after(self._committed))
+
+    def delete_replaced(self, generation: int) -> None:
+        """Delete what readers of a generation and of later ones do not see any more."""
+        self._store.delete(where=Tests(must=(Test("gen_to", lte=generation),)))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def put(self, wanted: Sequence[WantedChunk], vectors: Matrix | Sequence[Vector], *, step: int) -> None:
+        """Write chunks with their vectors."""
+        self._put([stored_payload(item, step=step, generation=self._next) for item in wanted], vectors, step)
+
+    def finish(self, work: Work, *, average_length: float, replaced: Iterable[str]) -> None:
+        """Write all of `work` that needs no embedder, and check that the next generation is what was planned.
+
+        Args:
+            work: the plan; its `embed` has been written.
+            average_length: the one that the committed term weights were computed with.
+            replaced: sources of `work.records` that have a committed record.
+
+        Raises:
+            ServiceError: the store does not hold what was written to it.
+        """
+        self._new_ids |= work.adopted
+        self._copy(work)
+        self._retire(work, replaced)
+        if average_at(work.step) != average_length:
+            self._weight_anew(work.step)
+        for records in _batches(work.records):
+            self._store.upsert([_record_point(record) for record in records])
+        self._remove_strays()
+
+    def _put(self, payloads: Sequence[Payload], vectors: Matrix | Sequence[Vector], step: int) -> None:
+        texts = [_text_to_embed(payload) for payload in payloads]
+        weights = self._sparse.encode_documents(texts, average_length=average_at(step))
+        points = [
+            Point(
+                chunk_point_id(payload["source"], payload["chunk_id"], self._next),
+                payload,
+                dense=vector,
+                sparse=terms if terms.indices else None,
+            )
+            for payload, vector, terms in zip(payloads, vectors, weights, strict=True)
+        ]
+        self._store.upsert(points)
+        self._new_ids |= {point.id for point in points}
+
+    def _copy(self, work: Work) -> None:
+        """Write chunks whose vector is stored while something else of them has changed."""
+        for batch in _batches(work.copy):
+            donors = {point.id: point for point in self._store.get([id_ for _, id_ in batch], with_vectors=True)}
+            self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)
+
+    def _retire(self, work: Work, replaced: Iterable[str]) -> None:
+        mark = {"gen_to": self._next}
+        committed = Tests(must=(Test("gen_from", lte=self._committed),))
+        for ids in _batches(work.retire):
+            self._store.patch(mark, ids=ids)
+        for sources in _batches(work.removed):
+            self._store.patch(mark, where=committed & _of_sources(sources))
+        for sources in _batches(replaced):
+            self._store.patch(mark, where=DOCUMENTS & committed & _of_sources(sources))
+
+    def _weight_anew(self, step: int) -> None:
+        """Write every staying chunk again with term weights for the new average length.
+
+        Written beside and not over the old ones, so that readers never mix weights of two averages.
+        """
+        staying = Tests(
+            must=(Test("gen_from", lte=self._committed), Test("gen_to", equals=FOREVER)),
+            must_not=(Test("average_step", equals=step),),
+        )
+        for batch in _batches(self._store.scroll(CHUNKS & staying, with_vectors=True, page=WRITE_BATCH)):
+            payloads = [{**point.payload, "average_step": step, "gen_from": self._next} for point in batch]
+            self._put(payloads, [_dense(point) for point in batch], step)
+            self._store.patch({"gen_to": self._next}, ids=[point.id for point in batch])
+
+    def _remove_strays(self) -> None:
+        """Delete what killed or overtaken updates wrote into the next generation and this one does not want."""
+        written = CHUNKS & _written_after(self._committed)
+        if self._store.count(written) > len(self._new_ids):
+            strays = [point.id for point in self._store.scroll(written) if point.id not in self._new_ids]
+            for ids in _batches(strays):
+                self._store.delete(ids=ids)
+        if self._store.count(written) != len(self._new_ids):
+            raise ServiceError(
+                f"The store does not hold the chunks that were written to it ({self._store.location}); nothing was "
+                "committed. Run the ingestion again.",
+                kind="failed",
+            )
+
+
+def _written_after(generation: int) -> Tests:
+    return Tests(must=(Test("gen_from", gt=generation),))
+
+
+def _of_sources(sources: Sequence[str]) -> Tests:
+    return Tests(must=(Test("source", any_of=tuple(sources)),))
+
+
+def _record_point(record: DocumentRecord) -> Point:
+    payload: Payload = {
+        "kind": "document",
+        "source": record.source,
+        "document_id": record.document_id,
+        "record": record.model_dump(mode="json"),
+        "gen_from": record.generation,
+        "gen_to": FOREVER,
+    }
+    return Point(record_point_id(record), payload)
+
+
+def _text_to_embed(payload: Payload) -> str:
+    text: str = payload["text"] if payload["embed_text"] is None else payload["embed_text"]
+    return text
+
+
+def _dense(point: Point) -> Vector:
+    if point.dense is None:
+        raise ServiceError(
+            f"The stored chunk `{point.payload['chunk_id']}` has no vector; run the ingestion with `force: true`.",
+            kind="failed",
+        )
+    return point.dense
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, WRITE_BATCH)):
+        yield batch
