@@ -11,7 +11,7 @@ from ragbraid.dsl.plan import Plan
 from ragbraid.flows.inputs import InputChecker
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.project import Project, load_project, project_catalogue
-from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, shared_pool
+from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redacted
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
@@ -37,7 +37,8 @@ def load(path: str | Path, *, profile: str | None = None, project: str | Path | 
 
     found = load_project(path, project=project, profile=profile)
     catalogue = project_catalogue(found)
-    return Flow(load_plan(path, catalogue), found, catalogue=catalogue)
+    plan = load_plan(path, catalogue, resource_roles(found, catalogue))
+    return Flow(plan, found, catalogue=catalogue)
 
 
 class Flow:
@@ -100,9 +101,13 @@ class Flow:
 
     def explain(self) -> str:
         """Return the table that says for every port of every step where its value comes from."""
-        from ragbraid.dsl.explain import explain_plan
+        from ragbraid.dsl.edges import explain_ports
 
-        return explain_plan(self.plan)
+        rows = [("STEP", "PORT", "TYPE", "FROM", "VALUE")]
+        rows += [(row.step, row.port, row.type, row.origin, row.value) for row in explain_ports(self.plan)]
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
 
     @cached_property
     def prefect(self) -> prefect.Flow[..., Coroutine[Any, Any, Any]]:

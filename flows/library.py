@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FLOWS_VARIABLE = "RAGBRAID_FLOWS"
 
 _SUFFIXES = (".yaml", ".yml")
-_compiled: dict[Path, tuple[int, Any]] = {}
+_compiled: dict[Path, tuple[int, prefect.Flow[..., Any]]] = {}
 _lock = threading.Lock()
 
 
@@ -58,7 +58,7 @@ def load_flow(name: str) -> prefect.Flow[..., Any]:
             from ragbraid.flows.api import load
 
             known = _compiled[path] = (stamp, load(path).prefect)
-        return known[1]  # type: ignore[no-any-return]  # the cache holds what `prefect` gives
+        return known[1]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,11 @@ import atexit
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -46,7 +46,8 @@ _WHAT_TO_BIND = {
 class BoundResource:
     """A name with the provider that stands behind it, its settings checked but secrets still by reference.
 
-    `folder` is what relative paths in `settings` start from; `origin` names the place of the binding for messages.
+    `folder` is what relative paths start from (settings of type Path, and texts named `path` or `..._path`); `origin`
+    names the place of the binding for messages.
     """
 
     name: str
@@ -104,6 +105,12 @@ def check_resources(plan: Plan, project: Project, catalogue: Catalogue, *, secre
         if secrets:
             sentences += [f"{bound.origin}: {sentence}" for sentence in missing_references(bound.settings)]
     return sentences
+
+
+def resource_roles(project: Project, catalogue: Catalogue) -> dict[str, str]:
+    """Return name and role of everything that the project binds, for the compiler; unknown providers are left out."""
+    providers = {name: catalogue.find_resource(entry.provider) for name, entry in project.resources.items()}
+    return {name: provider.role for name, provider in providers.items() if provider is not None}
 
 
 def is_bound(name: str, role: str, plan: Plan, project: Project) -> bool:
@@ -249,14 +256,19 @@ class PlanResources:
         self._catalogue = catalogue
         self._pool = pool
         self._bound: dict[str, BoundResource] = {}
+        self._optional = optional_resources(plan)
 
     def get(self, name: str, role: str) -> Any:
-        """Return an open resource. Blocks while it opens for the first time.
+        """Return an open resource, or None for one that its steps can do without and nothing is bound to.
+
+        Blocks while it opens for the first time.
 
         Raises:
             SettingsError: as `bind_resource` and `ResourcePool.open`.
             ServiceError: as `ResourcePool.open`.
         """
+        if name in self._optional and not is_bound(name, role, self._plan, self._project):
+            return None
         return self._pool.open(self.bound(name, role))
 
     def bound(self, name: str, role: str) -> BoundResource:
@@ -272,7 +284,8 @@ class PlanResources:
 
         The resource's own `fingerprint()` where it has one, else its `identity`, else provider and settings.
         """
-        return fingerprint_of(self.get(name, role), self.bound(name, role))
+        resource = self.get(name, role)
+        return "" if resource is None else fingerprint_of(resource, self.bound(name, role))
 
 
 def fingerprint_of(resource: Any, bound: BoundResource) -> str:
@@ -303,16 +316,11 @@ def _call_factory(bound: BoundResource, settings: Mapping[str, Any]) -> Any:
 
 
 def _absolute(value: Any, setting: ResourceSetting, folder: Path) -> Any:
-    # `str | Path` leaves a text a text, so the annotation decides, not the value.
-    if Path in _members(setting.type) and isinstance(value, str | Path):
-        return folder / Path(value).expanduser()
+    if isinstance(value, Path):
+        return folder / value.expanduser()
+    if isinstance(value, str) and (setting.name == "path" or setting.name.endswith("_path")):
+        return str(folder / Path(value).expanduser())
     return value
-
-
-def _members(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for member in get_args(annotation):
-        yield from _members(member)
 
 
 def _key(provider: ResourceProvider, settings: Mapping[str, Any]) -> str:

@@ -1,17 +1,17 @@
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from pydantic import Field
 
 from ragbraid.dsl.plan import Binding, Body, Deploy, Limits, Literally, Plan, Policy, ResourceBinding, Step
 from ragbraid.flows.project import Project, ResourceEntry
-from ragbraid.flows.resources import PlanResources, ResourcePool, bind_resource, check_resources
+from ragbraid.flows.resources import PlanResources, ResourcePool, bind_resource, check_resources, resource_roles
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError, SourceSpan
 from ragbraid.registry.node import contract_of, node
@@ -21,7 +21,7 @@ HERE = SourceSpan("qa.yaml", 3, 1, 3, 5)
 
 
 class Scorer:
-    opened: list["Scorer"] = []
+    opened: ClassVar[list["Scorer"]] = []
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
@@ -83,12 +83,12 @@ def maybe(text: str, reranker: Reranker | None = None) -> str:
 
 
 @pytest.fixture
-def catalogue() -> Iterator[Catalogue]:
+def catalogue() -> Catalogue:
     Scorer.opened = []
     made = Catalogue()
     for factory in (scorer, broken, unsettled, embedder):
         made.add_resource(getattr(factory, RESOURCE_ATTRIBUTE))
-    yield made
+    return made
 
 
 def make_plan(
@@ -262,7 +262,16 @@ def test_a_role_without_a_default_says_what_to_bind(tmp_path: Path, catalogue: C
 
 
 def test_a_step_that_can_do_without_asks_for_no_binding(tmp_path: Path, catalogue: Catalogue) -> None:
-    assert check_resources(make_plan(maybe), Project(folder=tmp_path), catalogue) == []
+    plan, unbound = make_plan(maybe), Project(folder=tmp_path)
+    assert check_resources(plan, unbound, catalogue) == []
+    assert PlanResources(plan, unbound, catalogue, ResourcePool()).get("reranker", "reranker") is None
+    bound = PlanResources(plan, project(tmp_path, model="a"), catalogue, ResourcePool())
+    assert isinstance(bound.get("reranker", "reranker"), Scorer)
+
+
+def test_the_compiler_learns_the_names_that_the_project_binds(tmp_path: Path, catalogue: Catalogue) -> None:
+    assert resource_roles(project(tmp_path, model="a"), catalogue) == {"reranker": "reranker"}
+    assert resource_roles(project(tmp_path, "test.nothing"), catalogue) == {}
 
 
 def test_closing_closes_everything_that_was_opened_and_opens_anew_after(tmp_path: Path, catalogue: Catalogue) -> None:

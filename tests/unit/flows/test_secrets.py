@@ -1,5 +1,4 @@
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,11 @@ from ragbraid.registry.errors import ServiceError, SettingsError
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(secrets, "_redactor", secrets._Redactor())
     monkeypatch.delenv("RAGBRAID_SECRETS_DIR", raising=False)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    yield
 
 
 def test_environment_references_are_replaced_anywhere_in_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
