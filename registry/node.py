@@ -26,6 +26,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 
 @dataclass(frozen=True, slots=True)
+class FilePath:
+    """Marks a text port or input as a file path: in a flow file it is relative to that file, elsewhere to the caller."""
+
+
+@dataclass(frozen=True, slots=True)
 class PromptFile:
     """Marks a text port as a prompt template: a flow names a file (`./mine.jinja`), the node gets the file's text.
 

@@ -1,0 +1,118 @@
+"""Drawings of a plan: text, Mermaid and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from ragbraid.dsl.edges import Edge, plan_edges
+from ragbraid.dsl.plan import Plan
+
+BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 46, 70, 24, 20
+_SVG_DEFINITIONS = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0 L8 4 L0 8 z" fill="#667"/></marker></defs>'
+)
+
+
+def draw_text(plan: Plan, *, types: bool = False) -> str:
+    """Draw one line per step: what goes in, the step and its node; with `types`, what travels."""
+    lines = [f"{plan.name}({', '.join(spec.name for spec in plan.inputs)})"]
+    edges = plan_edges(plan)
+    width = max((len(step.name) for step in plan.body.steps), default=0)
+    for step in plan.body.steps:
+        incoming = [edge for edge in edges if edge.target == step.name]
+        lines.append(f"  {step.name:<{width}}  {step.node.name}")
+        lines.extend(f"  {'':<{width}}    <- {_edge_text(edge, types)}" for edge in incoming)
+    for edge in edges:
+        if edge.target == "output":
+            lines.append(f"  output {edge.port}".rstrip() + f" <- {edge.source}" + (f": {edge.type}" if types else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _edge_text(edge: Edge, types: bool) -> str:
+    text = f"{edge.source} -> {edge.port}"
+    if not types:
+        return text
+    return f"{text}: {edge.type}" + (f" by {edge.conversion}" if edge.conversion else "")
+
+
+def draw_mermaid(plan: Plan, *, types: bool = False) -> str:
+    """Draw a Mermaid flowchart, which GitHub and many editors show."""
+    lines = ["flowchart LR"]
+    lines.extend(f'  {spec.name}(["{spec.name}"])' for spec in plan.inputs)
+    lines.extend(f'  {step.name}["{step.name}<br/><small>{step.node.name}</small>"]' for step in plan.body.steps)
+    lines.append('  output(["output"])')
+    for edge in plan_edges(plan):
+        label = f"|{_mermaid_label(edge)}|" if types else ""
+        lines.append(f"  {edge.source} -->{label} {edge.target}")
+    return "\n".join(dict.fromkeys(lines)) + "\n"
+
+
+def _mermaid_label(edge: Edge) -> str:
+    text = edge.type + (f" by {edge.conversion}" if edge.conversion else "")
+    return '"' + text.replace('"', "#quot;") + '"'
+
+
+def draw_svg(plan: Plan, *, types: bool = False) -> str:
+    """Draw a self-contained SVG: columns by longest path from the inputs, one box per input, step and output."""
+    edges = plan_edges(plan)
+    columns = _columns(plan, edges)
+    boxes = {
+        name: (MARGIN + column * (BOX_WIDTH + GAP_X), MARGIN + row * (BOX_HEIGHT + GAP_Y))
+        for column, names in enumerate(columns)
+        for row, name in enumerate(names)
+    }
+    width = MARGIN * 2 + len(columns) * (BOX_WIDTH + GAP_X) - GAP_X
+    height = MARGIN * 2 + max(len(names) for names in columns) * (BOX_HEIGHT + GAP_Y) - GAP_Y
+    nodes = {step.name: step.node.name for step in plan.body.steps}
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'role="img" font-family="system-ui, sans-serif" font-size="13">'
+    )
+    about = f"<title>{escape(plan.name)}</title><desc>{escape(draw_text(plan))}</desc>"
+    drawn_edges = [_svg_edge(edge, boxes, types) for edge in dict.fromkeys(edges)]
+    drawn_boxes = [_svg_box(name, nodes.get(name), boxes[name]) for names in columns for name in names]
+    parts = [head, about, _SVG_DEFINITIONS, *drawn_edges, *drawn_boxes, "</svg>"]
+    return "\n".join(parts) + "\n"
+
+
+def _columns(plan: Plan, edges: Iterable[Edge]) -> list[list[str]]:
+    import networkx as nx
+
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(spec.name for spec in plan.inputs)
+    graph.add_nodes_from(step.name for step in plan.body.steps)
+    graph.add_edges_from((edge.source, edge.target) for edge in edges)
+    order = {name: position for position, name in enumerate(graph.nodes)}
+    return [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(graph)]
+
+
+def _svg_box(name: str, node: str | None, corner: tuple[int, int]) -> str:
+    x, y = corner
+    rounded = 8 if node else 22
+    fill = "#eef3fb" if node else "#f5f5f0"
+    middle = x + BOX_WIDTH / 2
+    title = f'<text x="{middle}" y="{y + (20 if node else 28)}" text-anchor="middle">{escape(name)}</text>'
+    small = (
+        f'<text x="{middle}" y="{y + 36}" text-anchor="middle" font-size="11" fill="#556">{escape(node)}</text>'
+        if node
+        else ""
+    )
+    box = (
+        f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="{rounded}" fill="{fill}" stroke="#889"/>'
+    )
+    return f"<g>{box}{title}{small}</g>"
+
+
+def _svg_edge(edge: Edge, boxes: dict[str, tuple[int, int]], types: bool) -> str:
+    x1, y1 = boxes[edge.source][0] + BOX_WIDTH, boxes[edge.source][1] + BOX_HEIGHT / 2
+    x2, y2 = boxes[edge.target][0], boxes[edge.target][1] + BOX_HEIGHT / 2
+    bend = (x1 + x2) / 2
+    path = f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="#667" marker-end="url(#tip)"/>'
+    if not types:
+        return path
+    label = escape(edge.type)
+    return (
+        f'{path}<text x="{bend}" y="{(y1 + y2) / 2 - 4}" text-anchor="middle" font-size="10" fill="#446">{label}</text>'
+    )

@@ -1,0 +1,68 @@
+"""A hash of everything that decides what a plan computes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from ragbraid.dsl.plan import (
+    Body,
+    Computed,
+    Converted,
+    InputSpec,
+    Literally,
+    Mapped,
+    Policy,
+    Sequenced,
+    SlotRef,
+    Step,
+    Value,
+)
+
+
+def plan_hash(name: str, inputs: Iterable[InputSpec], body: Body, outputs: Iterable[tuple[str, Value]]) -> str:
+    """Return 16 hex digits; comments, layout and descriptions of the file do not count."""
+    plain = {
+        "name": name,
+        "inputs": [[spec.name, spec.declared, spec.required or _plain(spec.default)] for spec in inputs],
+        "steps": [_step(step) for step in body.steps],
+        "outputs": [[output, _value(value)] for output, value in outputs],
+    }
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _step(step: Step) -> list[Any]:
+    bindings = [[binding.port, _value(binding.value)] for binding in step.bindings]
+    return [step.path, step.slot, step.node.reference, bindings, list(step.resources), _policy(step.policy)]
+
+
+def _policy(policy: Policy) -> list[Any]:
+    on_error = _step(policy.on_error) if isinstance(policy.on_error, Step) else policy.on_error
+    when = None if policy.when is None else _value(policy.when)
+    ensure = None if policy.ensure is None else _value(policy.ensure)
+    return [on_error, when, ensure]
+
+
+def _value(value: Value) -> Any:
+    match value:
+        case Literally():
+            return ["literal", _plain(value.value)]
+        case SlotRef():
+            return ["slot", value.depth, value.slot, list(value.path)]
+        case Computed():
+            return ["computed", value.text, [[name, _value(ref)] for name, ref in value.names]]
+        case Sequenced():
+            return ["list", [_value(item) for item in value.items]]
+        case Mapped():
+            return ["mapping", [[key, _value(item)] for key, item in value.items]]
+        case Converted():
+            return ["converted", value.conversion.name, _value(value.value)]
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

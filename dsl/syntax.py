@@ -1,0 +1,75 @@
+"""The syntax tree of a flow file: what is written, with its place, before any name is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode
+from ragbraid.registry.errors import SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name and where it stands."""
+
+    text: str
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class InputDecl:
+    """A declared input: its type as text, its default and bounds as nodes."""
+
+    name: Named
+    type: Named
+    default: Node | None
+    bounds: Mapping[str, Node]
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDecl:
+    """An entry under `nodes`: the node that it uses, its parameters and its reserved keys."""
+
+    name: Named
+    use: ScalarNode
+    parameters: tuple[Entry, ...]
+    reserved: Mapping[str, Entry]
+    about: str
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDecl:
+    """An entry under `resources`: the provider and its settings."""
+
+    name: Named
+    use: ScalarNode
+    settings: tuple[Entry, ...]
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDecl:
+    """One output of the flow; the empty name where the flow gives a single value."""
+
+    name: Named
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSyntax:
+    """A whole flow file."""
+
+    file: str
+    name: str
+    about: str
+    inputs: tuple[InputDecl, ...]
+    resources: tuple[ResourceDecl, ...]
+    nodes: tuple[NodeDecl, ...]
+    arrows: tuple[ScalarNode, ...]
+    outputs: tuple[OutputDecl, ...]
+    limits: MappingNode | None
+    deploy: MappingNode | None
+    span: SourceSpan

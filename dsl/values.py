@@ -1,0 +1,264 @@
+"""From what is written under a node to a value of the plan, with its static type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from ragbraid.dsl.expressions import (
+    EnvReference,
+    Expression,
+    ExpressionProblem,
+    PlainText,
+    Reference,
+    Template,
+    compile_expression,
+    infer,
+    names,
+    parse_value,
+)
+from ragbraid.dsl.types import (
+    assignable,
+    describe,
+    field_names,
+    field_type,
+    find_conversion,
+    is_optional,
+    item_type,
+    validate,
+    without_none,
+)
+
+from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, Sequenced, SlotRef, Value
+from ragbraid.dsl.report import Report
+from ragbraid.dsl.scope import POISON, Scope
+from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode, subspan
+from ragbraid.registry.conversions import Conversion
+from ragbraid.registry.errors import SourceSpan
+from ragbraid.registry.node import FilePath
+from ragbraid.registry.suggest import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A value of the plan, its type (POISON when something in it is wrong) and the slots of this body that it reads."""
+
+    value: Value
+    type: Any
+    needs: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What binding needs to know: the names in scope, the conversions, and where to report."""
+
+    scope: Scope
+    report: Report
+    conversions: tuple[Conversion, ...]
+
+
+WRONG = Bound(Literally(None), POISON)
+"""Stands for a value whose mistake has been reported."""
+
+
+def is_dynamic(node: Node) -> bool:
+    """Whether anything in the node is a reference, an expression or a template."""
+    if isinstance(node, ScalarNode):
+        return isinstance(node.value, str) and not isinstance(parse_value(node.value), PlainText)
+    if isinstance(node, SequenceNode):
+        return any(is_dynamic(item) for item in node.items)
+    return any(is_dynamic(entry.value) for entry in node.entries)
+
+
+def bind_literal(node: Node, expected: Any, what: str, report: Report) -> Bound:
+    """Check a literal against a type; RB201 when it does not fit."""
+    value, problem = validate(_unescape(node), expected)
+    if problem is not None:
+        report.error("RB201", f"{what} {problem}", node.span)
+        return WRONG
+    if _is_file_path(expected) and isinstance(value, str):
+        value = str((Path(node.span.file).parent / Path(value).expanduser()).absolute())
+    return Bound(Literally(value), expected)
+
+
+def bind_value(node: Node, expected: Any, what: str, context: Context) -> Bound:
+    """Turn a YAML value into a value of the plan.
+
+    `expected` types literals; the caller compares the type of everything dynamic with what the port takes. `what`
+    begins the sentence of a finding ("`top_k` of `rerank`").
+    """
+    if not is_dynamic(node):
+        return bind_literal(node, expected, what, context.report)
+    if isinstance(node, ScalarNode):
+        return bind_text(node, context)
+    if isinstance(node, SequenceNode):
+        inner = item_type(without_none(expected)) or Any
+        items = [_bind_item(item, inner, what, context) for item in node.items]
+        return _joined(Sequenced(tuple(item.value for item in items)), items, list[Any])
+    return _bind_mapping(node, expected, what, context)
+
+
+def fit(bound: Bound, expected: Any, conversions: tuple[Conversion, ...]) -> Bound | None:
+    """Return the value as `expected` takes it, converted where a conversion is declared; None when it does not fit."""
+    if bound.type is POISON or assignable(bound.type, expected):
+        return bound
+    conversion = find_conversion(bound.type, expected, conversions)
+    if conversion is None:
+        return None
+    return Bound(Converted(bound.value, conversion), conversion.target, bound.needs)
+
+
+def _bind_item(node: Node, expected: Any, what: str, context: Context) -> Bound:
+    bound = bind_value(node, expected, what, context)
+    fitted = fit(bound, expected, context.conversions)
+    if fitted is None:
+        message = f"{what} takes {describe(expected)} here, but this is {describe(bound.type)}"
+        context.report.error("RB203", message, node.span)
+        return WRONG
+    return fitted
+
+
+def bind_text(node: ScalarNode, context: Context) -> Bound:
+    """Turn a reference, an expression or a template into a value of the plan."""
+    text = str(node.value)
+    parsed = parse_value(text)
+    if isinstance(parsed, ExpressionProblem):
+        return _problems(node, (parsed,), context.report)
+    if isinstance(parsed, EnvReference):
+        hint = "bind it under `resources`, where it is read when the resource is opened and never written anywhere"
+        context.report.error("RB404", f"`{text}` may only stand under `resources`", node.span, hint)
+        return WRONG
+    if isinstance(parsed, Reference):
+        return _bind_reference(node, parsed, context)
+    if isinstance(parsed, PlainText):
+        return Bound(Literally(parsed.text), str)
+    return bind_expression(node, parsed, context)
+
+
+def bind_expression(
+    node: ScalarNode,
+    parsed: Expression | Template,
+    context: Context,
+    extra: Iterable[tuple[str, Any]] = (),
+) -> Bound:
+    """Turn a parsed expression into a computed value; `extra` names are typed here but filled by the runner."""
+    types = dict(extra)
+    reads: list[tuple[str, SlotRef]] = []
+    needs: set[int] = set()
+    poisoned = False
+    for use in names(parsed):
+        if use.root in types:
+            continue
+        found = context.scope.find(use.root)
+        if found is None:
+            continue
+        depth, visible = found
+        poisoned = poisoned or visible.type is POISON
+        types[use.root] = Any if visible.type is POISON else visible.type
+        reads.append((use.root, SlotRef(depth, visible.slot, (), use.root)))
+        if depth == 0:
+            needs.add(visible.slot)
+    types.update({v.name: Any if v.type is POISON else v.type for v in context.scope.visible() if v.name not in types})
+    result, problems = infer(parsed, types)
+    if problems:
+        return _problems(node, problems, context.report)
+    computed = Computed(str(node.value), tuple(reads), compile_expression(parsed))
+    return Bound(computed, POISON if poisoned else result, frozenset(needs))
+
+
+def resolve_reference(
+    root: str, path: Iterable[str | int], context: Context, place: Callable[[int], SourceSpan]
+) -> Bound:
+    """Look up a name and walk into its fields. `place(n)` is the span of the n-th part, 0 for the name itself."""
+    path = tuple(path)
+    scope, report = context.scope, context.report
+    found = scope.find(root)
+    if found is None:
+        known = [entry.name for entry in scope.visible()]
+        hint = did_you_mean(root, known) or f"in scope are {_listed(known)}"
+        report.error("RB103", f"nothing here is called `{root}`", place(0), hint)
+        return WRONG
+    depth, visible = found
+    current = visible.type
+    text = root
+    for position, part in enumerate(path, start=1):
+        if current is POISON:
+            break
+        if is_optional(current):
+            hint = "test it with `when`, or give it a value with `${ ... | default(...) }`"
+            report.error("RB308", f"`{text}` may be none here, so it has no `{part}`", place(position), hint)
+            return WRONG
+        inner = item_type(current) if isinstance(part, int) else field_type(current, part)
+        if inner is None:
+            return _unknown_part(text, current, part, place(position), report)
+        current = inner
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    needs = frozenset({visible.slot}) if depth == 0 else frozenset()
+    return Bound(SlotRef(depth, visible.slot, path, text), current, needs)
+
+
+def _unknown_part(text: str, current: Any, part: str | int, place: SourceSpan, report: Report) -> Bound:
+    if isinstance(part, int):
+        report.error("RB104", f"`{text}` is {describe(current)}, which has no items", place)
+        return WRONG
+    known = field_names(current)
+    hint = did_you_mean(part, known) or (f"it has {_listed(known)}" if known else "it has no fields")
+    report.error("RB104", f"`{text}` is {describe(current)}, which has no `{part}`", place, hint)
+    return WRONG
+
+
+def _bind_reference(node: ScalarNode, parsed: Reference, context: Context) -> Bound:
+    def place(position: int) -> SourceSpan:
+        start, end = parsed.spans[position]
+        return subspan(node, start, end)
+
+    return resolve_reference(parsed.root, parsed.path, context, place)
+
+
+def _bind_mapping(node: MappingNode, expected: Any, what: str, context: Context) -> Bound:
+    base = without_none(expected)
+    items = []
+    for entry in node.entries:
+        inner = field_type(base, entry.key) or item_type(base) or Any
+        items.append((entry.key, _bind_item(entry.value, inner, what, context)))
+    value = Mapped(tuple((key, item.value) for key, item in items))
+    return _joined(value, [item for _, item in items], dict[str, Any])
+
+
+def _joined(value: Value, parts: list[Bound], type_: Any) -> Bound:
+    if any(part.type is POISON for part in parts):
+        return WRONG
+    needs = frozenset().union(*(part.needs for part in parts))
+    return Bound(value, type_, needs)
+
+
+def _problems(node: ScalarNode, problems: Iterable[ExpressionProblem], report: Report) -> Bound:
+    for problem in problems:
+        report.error(problem.code, problem.message, subspan(node, problem.start, problem.end), problem.hint)
+    return WRONG
+
+
+def _unescape(node: Node) -> Any:
+    """Return the node as plain data, with `$$` read as a dollar sign."""
+    if isinstance(node, ScalarNode):
+        if not isinstance(node.value, str):
+            return node.value
+        parsed = parse_value(node.value)
+        return parsed.text if isinstance(parsed, PlainText) else node.value
+    if isinstance(node, SequenceNode):
+        return [_unescape(item) for item in node.items]
+    return {entry.key: _unescape(entry.value) for entry in node.entries}
+
+
+def _is_file_path(expected: Any) -> bool:
+    if get_origin(expected) is Annotated:
+        base, *metadata = get_args(expected)
+        return any(isinstance(item, FilePath) for item in metadata) or _is_file_path(base)
+    return any(_is_file_path(arg) for arg in get_args(expected))
+
+
+def _listed(known: Iterable[str]) -> str:
+    shown = [f"`{name}`" for name in known]
+    return ", ".join(shown[:12]) + (", ..." if len(shown) > 12 else "") if shown else "no names"

@@ -1,0 +1,171 @@
+"""Arrows: which port of a node each of them fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ragbraid.dsl.types import describe, is_optional, without_none
+
+from ragbraid.dsl.arrows import ArrowRef, Path, parse_arrows
+from ragbraid.dsl.draft import Draft, Fill
+from ragbraid.dsl.scope import POISON
+from ragbraid.dsl.source_nodes import ScalarNode, subspan
+from ragbraid.dsl.values import Bound, Context, fit, resolve_reference
+from ragbraid.registry.catalogue import Catalogue
+from ragbraid.registry.errors import Label, SourceSpan
+from ragbraid.registry.node import Port
+from ragbraid.registry.suggest import did_you_mean
+
+
+class Wiring:
+    """Applies the arrows of one body to its drafts."""
+
+    def __init__(self, drafts: Mapping[str, Draft], context: Context, catalogue: Catalogue) -> None:
+        self._drafts = drafts
+        self._context = context
+        self._report = context.report
+        self._catalogue = catalogue
+
+    def apply(self, scalar: ScalarNode) -> None:
+        """Read one string of arrows and fill ports by it."""
+        paths, problems = parse_arrows(str(scalar.value))
+        for problem in problems:
+            span = subspan(scalar, problem.start, problem.end)
+            self._report.error("RB016", problem.message, span, problem.hint)
+        for path in paths:
+            self._apply_path(scalar, path)
+
+    def _apply_path(self, scalar: ScalarNode, path: Path) -> None:
+        last = len(path.stages) - 1
+        targets = [
+            [self._target(scalar, ref, position == last) for ref in stage.refs] if position else []
+            for position, stage in enumerate(path.stages)
+        ]
+        for position, (left, right) in enumerate(zip(path.stages, path.stages[1:], strict=False)):
+            for source in left.refs:
+                place = _span(scalar, source)
+                bound = self._source(scalar, source, first=position == 0)
+                for target, draft in zip(right.refs, targets[position + 1], strict=True):
+                    if draft is not None:
+                        self._connect(source, bound, place, draft, _span(scalar, target))
+
+    def _source(self, scalar: ScalarNode, ref: ArrowRef, *, first: bool) -> Bound:
+        """Return what a stage gives. A name of a later stage was looked up, and reported, as a target."""
+        if not first and ref.names[0] not in self._drafts:
+            return Bound(value=None, type=POISON)  # type: ignore[arg-type]
+        if ref.names[0] in self._drafts:
+            self._drafts[ref.names[0]].touched_by_arrow = True
+        span = _span(scalar, ref)
+        return resolve_reference(ref.names[0], ref.names[1:], self._context, lambda _: span)
+
+    def _target(self, scalar: ScalarNode, ref: ArrowRef, last: bool) -> Draft | None:
+        name = ref.names[0]
+        draft = self._drafts.get(name)
+        span = _span(scalar, ref)
+        if draft is None:
+            if self._context.scope.find(name) is not None:
+                hint = "inputs get their value from the caller; only nodes can stand after an arrow"
+                self._report.error("RB208", f"an arrow cannot lead into the input `{name}`", span, hint)
+                return None
+            hint = did_you_mean(name, self._drafts) or "list it under `nodes:`"
+            self._report.error("RB103", f"no node of this flow is called `{name}`", span, hint)
+            return None
+        draft.touched_by_arrow = True
+        if last and len(ref.names) > 1:
+            port = ".".join(ref.names[1:])
+            hint = f"write `{port}: $...` under `{name}`"
+            self._report.error("RB208", f"an arrow leads into a node, not into `{port}` of it", span, hint)
+            return None
+        return draft
+
+    def _connect(self, source: ArrowRef, bound: Bound, place: SourceSpan, draft: Draft, target: SourceSpan) -> None:
+        if draft.contract is None:
+            return
+        if bound.type is POISON:
+            draft.suspect = True
+            return
+        accepting = [(port, fitted) for port in draft.open_data_ports() if (fitted := self._accepts(port, bound))]
+        chosen = _choose(accepting, bound)
+        if chosen is None:
+            draft.suspect = True
+            self._report_refused(source, bound, place, draft, target, [port for port, _ in accepting])
+            return
+        port, fitted = chosen
+        fill = Fill(fitted, "arrow", ".".join(source.names), place)
+        if not port.fan_in:
+            draft.fills[port.name] = fill
+            return
+        fan = draft.fans.setdefault(port.name, {})
+        key = source.names[0] if source.names[0] not in fan else ".".join(source.names)
+        if key in fan:
+            self._report.error("RB208", f"the arrow from `{key}` to `{draft.name}` is written twice", place)
+            return
+        fan[key] = fill
+
+    def _accepts(self, port: Port, bound: Bound) -> Bound | None:
+        # A step that was skipped is simply absent from a fan-in, so an optional value fits there.
+        if port.fan_in:
+            offered = Bound(bound.value, without_none(bound.type), bound.needs)
+            return fit(offered, port.item, self._context.conversions)
+        return fit(bound, port.type, self._context.conversions)
+
+    def _report_refused(
+        self,
+        source: ArrowRef,
+        bound: Bound,
+        place: SourceSpan,
+        draft: Draft,
+        target: SourceSpan,
+        accepting: list[Port],
+    ) -> None:
+        name = ".".join(source.names)
+        given = describe(bound.type)
+        if accepting:
+            ports = " and ".join(f"`{port.name}` ({describe(port.type)})" for port in accepting)
+            hint = f"write `{accepting[0].name}: ${name}` under `{draft.name}` to say which one is meant"
+            message = f"`{name}` ({given}) could fill {ports} of `{draft.name}`"
+            self._report.error("RB204", message, place, hint)
+            return
+        open_ports = list(draft.open_data_ports())
+        if not open_ports:
+            message = f"`{draft.name}` has no port left that `{name}` could fill"
+            hint = "its ports are filled already" if draft.contract and draft.contract.data_ports else None
+            self._report.error("RB208", message, place, hint)
+            return
+        wanted = [port.item if port.fan_in else port.type for port in open_ports]
+        if is_optional(bound.type) and any(
+            fit(Bound(bound.value, without_none(bound.type)), tp, self._context.conversions) for tp in wanted
+        ):
+            message = (
+                f"`{name}` may be skipped, but `{draft.name}` always needs its {describe(without_none(bound.type))}"
+            )
+            hint = f"skip `{draft.name}` too with `when`, or put a node between them that takes a missing value"
+            self._report.error("RB308", message, place, hint)
+            return
+        expected = " or ".join(dict.fromkeys(describe(tp) for tp in wanted))
+        message = f"`{draft.name}` needs {expected}, but `{name}` gives {given}"
+        labels = [Label(target, f"expects {expected}")]
+        self._report.error("RB203", message, place, self._bridge_hint(bound, wanted, given, expected), labels)
+
+    def _bridge_hint(self, bound: Bound, wanted: list[object], given: str, expected: str) -> str | None:
+        """Name a node that could stand between the two."""
+        conversions = self._context.conversions
+        for node in self._catalogue.nodes():
+            takes = any(fit(bound, port.item or port.type, ()) for port in node.data_ports)
+            gives = any(fit(Bound(bound.value, node.output), tp, conversions) for tp in wanted)
+            if takes and gives:
+                return f"put a node between them that turns {given} into {expected}, for example `{node.name}`"
+        return None
+
+
+def _choose(accepting: list[tuple[Port, Bound]], bound: Bound) -> tuple[Port, Bound] | None:
+    """Prefer what needs no conversion, then what must be filled; None where that leaves none or several."""
+    direct = [pair for pair in accepting if pair[1].type == without_none(bound.type) or pair[1] is bound]
+    candidates = direct or accepting
+    required = [pair for pair in candidates if pair[0].required]
+    candidates = required or candidates
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _span(scalar: ScalarNode, ref: ArrowRef) -> SourceSpan:
+    return subspan(scalar, ref.start, ref.end)

@@ -1,0 +1,86 @@
+"""The command line: one group, whose commands load when they are called, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+_COMMANDS = {
+    "check": ("ragbraid.flows.cli_author:check", "Check flow files; nothing is run."),
+    "explain": ("ragbraid.flows.cli_author:explain", "Say where every port of a flow gets its value from."),
+    "graph": ("ragbraid.flows.cli_author:graph", "Draw a flow as text, Mermaid or SVG."),
+    "nodes": ("ragbraid.flows.cli_catalogue:nodes", "List the nodes, or show one with its contract and an example."),
+    "schema": ("ragbraid.flows.cli_catalogue:schema", "Print the JSON Schema of flow files, for editors."),
+    "run": ("ragbraid.flows.cli_run:run", "Run a flow and print its result."),
+    "ingest": ("ragbraid.flows.cli_run:ingest", "Run an ingestion flow with a progress bar and a report."),
+    "eval": ("ragbraid.flows.cli_eval:evaluate", "Compare flows on a file of questions."),
+    "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases."),
+    "doctor": ("ragbraid.flows.cli_doctor:doctor", "Say what is installed, configured and reachable, and what is not."),
+    "dev": ("ragbraid.flows.cli_dev:dev", "Tools for authors: a scripted model to test flows against."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and summaries without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which people meet them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or name the nearest one."""
+        from ragbraid.registry.suggest import did_you_mean
+
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], _COMMANDS) or "`ragbraid --help` lists the commands"
+            raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("ragbraid"), prog_name="ragbraid")
+def app() -> None:
+    """Typed YAML flows for retrieval and question answering, checked before they run.
+
+    Exit codes: 0 all well, 1 findings or a failed run, 2 wrong use.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    """Run the command line; a user's mistake ends in a sentence, never in a traceback."""
+    from ragbraid.registry.errors import RagbraidError
+
+    try:
+        return app.main(args=None if arguments is None else list(arguments), prog_name="ragbraid", standalone_mode=True)
+    except RagbraidError as error:
+        from ragbraid.flows.cli_output import fail
+
+        fail(error)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; the rest of the output has nowhere to go.
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`ragbraid check`, `explain` and `graph`: what an author asks about a flow file before running it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ragbraid.dsl.compile import Checked, check_file
+from ragbraid.dsl.draw import draw_mermaid, draw_svg, draw_text
+from ragbraid.dsl.explain import explain_plan, explain_ports
+from ragbraid.dsl.plan import Plan
+from ragbraid.flows.cli_output import print_findings, print_json
+from ragbraid.flows.project import load_project, project_catalogue
+
+DRAWINGS = {"text": draw_text, "mermaid": draw_mermaid, "svg": draw_svg}
+
+flow_argument = click.argument("flow", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+project_option = click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml).")
+
+
+def check_flow(path: Path, project_path: Path | None) -> Checked:
+    """Check one flow file with the nodes and resources of its project."""
+    project = load_project(path, project=project_path)
+    return check_file(path, project_catalogue(project), project.resources)
+
+
+def plan_or_exit(path: Path, project_path: Path | None) -> Plan:
+    """Return the plan, or print the findings and leave with exit code 1."""
+    checked = check_flow(path, project_path)
+    if checked.plan is None:
+        print_findings(checked.findings, checked.texts)
+        sys.exit(1)
+    return checked.plan
+
+
+@click.command()
+@click.argument("flows", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@project_option
+@json_option
+def check(flows: tuple[Path, ...], strict: bool, project: Path | None, as_json: bool) -> None:
+    """Check flow files completely: types, wiring, expressions, prompts. Nothing is run or opened.
+
+    Exit code 1 when there is an error (with --strict also a warning).
+    """
+    results = [check_flow(path, project) for path in flows]
+    findings = [finding for result in results for finding in result.findings]
+    if as_json:
+        print_json([finding.to_dict() for finding in findings])
+    else:
+        texts = {file: text for result in results for file, text in result.texts.items()}
+        if findings:
+            print_findings(findings, texts)
+        for path, result in zip(flows, results, strict=True):
+            if result.plan is not None:
+                steps = len(result.plan.body.steps)
+                click.echo(f"{path}: ok, {steps} {'step' if steps == 1 else 'steps'}")
+    failed = any(finding.severity == "error" or strict for finding in findings)
+    sys.exit(1 if failed else 0)
+
+
+@click.command()
+@flow_argument
+@project_option
+@json_option
+def explain(flow: Path, project: Path | None, as_json: bool) -> None:
+    """Say for every port of every step where its value comes from: written, arrow, name in scope or default."""
+    plan = plan_or_exit(flow, project)
+    if as_json:
+        print_json([asdict(row) for row in explain_ports(plan)])
+    else:
+        click.echo(explain_plan(plan))
+
+
+@click.command()
+@flow_argument
+@click.option("--format", "drawing", type=click.Choice(list(DRAWINGS)), default="text", show_default=True)
+@click.option("--types", is_flag=True, help="Show the type of every connection and the conversions applied.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
+@project_option
+def graph(flow: Path, drawing: str, types: bool, output: Path | None, project: Path | None) -> None:
+    """Draw a flow."""
+    text = DRAWINGS[drawing](plan_or_exit(flow, project), types=types)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)

@@ -1,0 +1,96 @@
+"""How results look on a terminal: answers with their sources, rankings, index reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from ragbraid.dsl.tables import format_table
+from ragbraid.flows.cli_output import print_json
+from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
+
+
+def show_outputs(outputs: Any) -> None:
+    """Print what a flow gave, in the form that suits its type; anything unknown as JSON."""
+    if isinstance(outputs, Answer):
+        click.echo(answer_text(outputs))
+    elif isinstance(outputs, IndexReport):
+        click.echo(report_text(outputs))
+    elif isinstance(outputs, Ranking):
+        click.echo(ranking_text(outputs))
+    elif isinstance(outputs, dict):
+        for name, value in outputs.items():
+            click.echo(f"{name}:")
+            show_outputs(value)
+    elif isinstance(outputs, str):
+        click.echo(outputs)
+    else:
+        print_json(outputs)
+
+
+def answer_text(answer: Answer) -> str:
+    """Return the answer and, below it, one line per citation with its place and quote."""
+    lines = [answer.text]
+    if answer.citations:
+        lines.extend(["", "Sources:"])
+        lines.extend(_citation_line(citation) for citation in answer.citations)
+    if answer.unknown_citations:
+        lines.append(f"({answer.unknown_citations} citations of the model pointed at no passage and were removed)")
+    return "\n".join(lines)
+
+
+def _citation_line(citation: Citation) -> str:
+    place = " > ".join(part for part in (citation.source or citation.chunk_id, *citation.section_path) if part)
+    quote = f"\n      “{_one_line(citation.quote)}”" if citation.quote else ""
+    unverified = "" if citation.verified else "  (the quote is not in the passage)"
+    return f"  [{citation.marker}] {place}{unverified}{quote}"
+
+
+def ranking_text(ranking: Ranking) -> str:
+    """Return a table of the hits with the rank of every route."""
+    routes = list(dict.fromkeys(route for hit in ranking for route in hit.scores))
+    header = ("#", "SCORE", *(route.upper() for route in routes), "SOURCE", "TEXT")
+    rows = [
+        (
+            str(hit.rank),
+            f"{hit.score:.4f}",
+            *(str(hit.scores[route].rank) if route in hit.scores else "-" for route in routes),
+            hit.source or hit.id,
+            _one_line(hit.text, 60),
+        )
+        for hit in ranking
+    ]
+    return format_table(header, rows) if rows else "no hits"
+
+
+def report_text(report: IndexReport) -> str:
+    """Return the totals of an index run and a line for every source that changed or failed."""
+    lines = [
+        f"knowledge base `{report.knowledge_base}`, generation {report.generation}: "
+        f"{report.added} added, {report.updated} updated, {report.unchanged} unchanged, "
+        f"{report.deleted} deleted, {report.failed} failed",
+        f"chunks: {report.chunks_added} added, {report.chunks_deleted} deleted, {report.chunks_unchanged} unchanged; "
+        f"{report.embedded} embedded",
+    ]
+    changed = [source for source in report.sources if source.status != "unchanged"]
+    lines.extend(_source_lines(changed))
+    return "\n".join(lines)
+
+
+def _source_lines(sources: Iterable[Any], limit: int = 20) -> list[str]:
+    sources = list(sources)
+    failed_first = sorted(sources, key=lambda source: source.status != "failed")
+    lines = [
+        f"  {source.status:<8} {source.source}" + (f": {source.reason}" if source.reason else "")
+        for source in failed_first[:limit]
+    ]
+    if len(sources) > limit:
+        lines.append(f"  ... and {len(sources) - limit} more (all of them with --json)")
+    return lines
+
+
+def _one_line(text: str, limit: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
