@@ -110,11 +110,16 @@ class OnnxTextModel:
                 cut, limit = cut + len(longer), max([limit, *longer])
             for batch in batches_by_length(lengths, batch_size=self._batch_size, batch_tokens=self._batch_tokens):
                 yield [start + i for i in batch]
-        if cut:
-            report_note(
-                f"{cut} of {len(texts)} texts are longer than the {limit} tokens that {self._label} reads; "
-                "only their beginning was embedded. Smaller chunks avoid this."
-            )
+        note_truncated(cut, len(texts), limit=limit, label=self._label)
+
+
+def note_truncated(cut: int, total: int, *, limit: int, label: str) -> None:
+    """Leave a note in the trace when texts were longer than a model reads."""
+    if cut:
+        report_note(
+            f"{cut} of {total} texts are longer than the {limit} tokens that {label} reads; "
+            "only their beginning was embedded. Smaller chunks avoid this."
+        )
 
 
 def unit_rows(matrix: Matrix, label: str) -> Matrix:

@@ -23,6 +23,7 @@ from ragbraid.nodes.fastembed_models import (
     require_fastembed,
 )
 from ragbraid.nodes.onnx_text import OnnxTextModel
+from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.resources import Embedder, Reranker, resource
 
@@ -31,19 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
-
-_SEARCH = "Represent this sentence for searching relevant passages: "
-PREFIXES: tuple[tuple[str, str, str], ...] = (
-    ("intfloat/multilingual-e5", "query: ", "passage: "),
-    ("nomic-ai/nomic-embed-text", "search_query: ", "search_document: "),
-    ("snowflake/snowflake-arctic-embed", _SEARCH, ""),
-    ("mixedbread-ai/mxbai-embed-large", _SEARCH, ""),
-    ("baai/bge-small-en", _SEARCH, ""),
-    ("baai/bge-base-en", _SEARCH, ""),
-    ("baai/bge-large-en", _SEARCH, ""),
-    ("baai/bge-small-zh", "为这个句子生成表示以用于检索相关文章：", ""),
-)
-"""Start of a model's name in lower case, then what its authors ask to write before queries and before passages."""
 
 
 @resource("fastembed.embedder")
@@ -147,9 +135,7 @@ class FastembedEmbedder:
         batch_size: int,
         batch_tokens: int,
     ) -> None:
-        # A prefix changes the vectors, so it belongs to what a knowledge base must not mix.
-        marks = [f"{key}={text!r}" for key, text in (("query", query_prefix), ("passage", passage_prefix)) if text]
-        self.identity = " ".join([identity, *marks])
+        self.identity = identity + prefix_marks(query_prefix, passage_prefix)
         self._query_prefix = query_prefix
         self._passage_prefix = passage_prefix
         self._model = OnnxTextModel(open_model, label=identity, batch_size=batch_size, batch_tokens=batch_tokens)
@@ -195,11 +181,3 @@ class FastembedReranker:
         if not all(map(math.isfinite, scores)):
             raise ServiceError(f"{self.identity} returned a score that is not a number.", kind="invalid_output")
         return scores
-
-
-def known_prefixes(model: str) -> tuple[str, str]:
-    """Return what a model's authors ask to write before queries and before passages; empty where nothing is known."""
-    for start, query, passage in PREFIXES:
-        if model.lower().startswith(start):
-            return query, passage
-    return "", ""
