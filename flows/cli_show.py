@@ -67,16 +67,17 @@ def ranking_text(ranking: Ranking) -> str:
 
 def report_text(report: IndexReport) -> str:
     """Return the totals of an index run and a line for every source that changed or failed."""
-    lines = [
+    sources = (
         f"knowledge base `{report.knowledge_base}`, generation {report.generation}: "
         f"{report.added} added, {report.updated} updated, {report.unchanged} unchanged, "
-        f"{report.deleted} deleted, {report.failed} failed",
+        f"{report.deleted} deleted, {report.failed} failed"
+    )
+    chunks = (
         f"chunks: {report.chunks_added} added, {report.chunks_deleted} deleted, {report.chunks_unchanged} unchanged; "
-        f"{report.embedded} embedded",
-    ]
+        f"{report.embedded} embedded"
+    )
     changed = [source for source in report.sources if source.status != "unchanged"]
-    lines.extend(_source_lines(changed))
-    return "\n".join(lines)
+    return "\n".join([sources, chunks, *_source_lines(changed)])
 
 
 def _source_lines(sources: Iterable[Any], limit: int = 20) -> list[str]:
