@@ -196,14 +196,15 @@ def normalise(scores: Sequence[float], normalizer: Normalizer) -> list[float]:
     if normalizer == "none" or not scores:
         return list(scores)
     low, high = min(scores), max(scores)
-    mean = math.fsum(scores) / len(scores)
-    squares = math.fsum((score - mean) * (score - mean) for score in scores)
-    deviation = math.sqrt(squares / max(1, len(scores) - (normalizer == "dbsf_sample")))
-    # Equal scores may differ from their rounded mean, and a deviation may underflow: both count as no spread.
-    if low == high or deviation == 0:
+    if low == high:
         return [_SCORE_WITHOUT_SPREAD.get(normalizer, float(high > 0))] * len(scores)
     if normalizer == "minmax":
         return [(score - low) / (high - low) for score in scores]
+    mean = math.fsum(scores) / len(scores)
+    squares = math.fsum((score - mean) * (score - mean) for score in scores)
+    deviation = math.sqrt(squares / (len(scores) - (normalizer == "dbsf_sample")))
+    if deviation == 0:  # underflow: the scores differ by less than their squares can show
+        return [_SCORE_WITHOUT_SPREAD[normalizer]] * len(scores)
     if normalizer == "zscore":
         return [(score - mean) / deviation for score in scores]
     return [(score - (mean - 3 * deviation)) / (6 * deviation) for score in scores]

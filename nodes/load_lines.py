@@ -1,0 +1,157 @@
+"""Reading passages from JSON Lines, plain or compressed, one line at a time."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from pydantic import JsonValue, ValidationError
+
+from ragbraid.registry.context import report_progress
+from ragbraid.registry.contracts import Document, SourceFailure
+from ragbraid.registry.errors import RunError
+
+_GZIP_MARK = b"\x1f\x8b"
+_MAX_LINE_BYTES = 64 * 1024 * 1024
+_PROGRESS_STEP = 1000
+
+
+@dataclass(slots=True)
+class Passages:
+    """What a file of passages holds; `nested` names the fields that were too deep for metadata."""
+
+    scope: str
+    documents: list[Document] = field(default_factory=list)
+    failures: list[SourceFailure] = field(default_factory=list)
+    nested: set[str] = field(default_factory=set)
+    complete: bool = True
+
+    def fail(self, place: str, reason: str, source: str | None) -> None:
+        """Record a bad line; where its source is unknown, any source may be missing from the set."""
+        self.failures.append(SourceFailure(source=source or place, reason=f"{place}: {reason}" if source else reason))
+        self.complete = self.complete and source is not None
+
+
+class _BadLine(ValueError):
+    """A line is no passage; `source` is its id where that could be read."""
+
+    def __init__(self, reason: str, source: str | None = None) -> None:
+        super().__init__(reason)
+        self.source = source
+
+
+def read_passages(path: str, *, id_field: str, text_field: str, title_field: str) -> Passages:
+    """Read every line of a file into a document, or into a failure that names the line.
+
+    Raises:
+        RunError: the file does not exist or cannot be opened.
+    """
+    file = Path(path).expanduser()
+    fields = (id_field, text_field, title_field)
+    first_lines: dict[str, int] = {}
+    with _open(path, file) as stream:
+        passages = Passages(scope=file.resolve().as_posix())
+        try:
+            for number, line in _numbered_lines(stream):
+                if number % _PROGRESS_STEP == 0:
+                    report_progress("read passages", number)
+                if not line.strip():
+                    continue
+                try:
+                    document = _to_document(line, fields, passages.nested)
+                except _BadLine as error:
+                    passages.fail(f"{file.name}:{number}", str(error), error.source)
+                    continue
+                if (first := first_lines.setdefault(document.id, number)) == number:
+                    passages.documents.append(document)
+                else:
+                    reason = f"The id `{document.id}` stands in line {first} already; the first line stays."
+                    passages.failures.append(SourceFailure(source=f"{file.name}:{number}", reason=reason))
+        except (OSError, EOFError, zlib.error) as error:
+            reason = f"The file ends early or is damaged after line {len(first_lines)}: {error}."
+            passages.failures.append(SourceFailure(source=file.name, reason=reason))
+            passages.complete = False
+    return passages
+
+
+def _open(path: str, file: Path) -> IO[bytes]:
+    try:
+        if file.exists() and not file.is_file():
+            raise RunError(f"`{path}` is no file.", kind="input", hint="for folders of files there is `load.files`")
+        with file.open("rb") as stream:
+            compressed = stream.read(2) == _GZIP_MARK
+        return gzip.open(file, "rb") if compressed else file.open("rb")  # type: ignore[return-value]
+    except (OSError, ValueError) as error:
+        gone = isinstance(error, FileNotFoundError)
+        reason = "does not exist" if gone else f"cannot be opened ({getattr(error, 'strerror', None) or error})"
+        raise RunError(f"`{path}` {reason}.", kind="input", hint=f"it was looked for at {file.absolute()}") from error
+
+
+def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := stream.readline(_MAX_LINE_BYTES):
+        number += 1
+        rest = line
+        while len(rest) == _MAX_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = stream.readline(_MAX_LINE_BYTES)  # the tail of a line that is too long to be taken
+        yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _to_document(line: bytes, fields: tuple[str, str, str], nested: set[str]) -> Document:
+    id_field, text_field, title_field = fields
+    values = _parse(line)
+    identity = values.get(id_field)
+    if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+        raise _BadLine(f"The line has no usable `{id_field}` (a text or a whole number is needed).")
+    source = str(identity)
+    text, title = values.get(text_field), values.get(title_field)
+    if not isinstance(text, str):
+        raise _BadLine(f"The field `{text_field}` is missing or is no text.", source)
+    if title is not None and not isinstance(title, str):
+        raise _BadLine(f"The field `{title_field}` is no text.", source)
+    metadata: dict[str, JsonValue] = {}
+    for name, value in values.items():
+        if name in fields:
+            continue
+        if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict | list) for v in value)):
+            nested.add(name)
+        else:
+            metadata[name] = value
+    try:
+        return Document(
+            id=source,
+            source=source,
+            text=text,
+            title=title or None,
+            format="jsonl",
+            content_hash=hashlib.sha256(line.strip()).hexdigest(),
+            metadata=metadata,
+        )
+    except ValidationError as error:
+        raise _BadLine(f"The line holds a value that cannot be kept: {error.errors()[0]['msg']}.") from error
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    if len(line) >= _MAX_LINE_BYTES:
+        raise _BadLine(f"The line is longer than {_MAX_LINE_BYTES:,} bytes.")
+    try:
+        values = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise _BadLine(f"The line is not valid UTF-8 (at byte {error.start}).") from error
+    except RecursionError as error:
+        raise _BadLine("The line nests too deeply.") from error
+    except ValueError as error:
+        raise _BadLine(f"The line is not valid JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise _BadLine("The line is no JSON object.")
+    return values
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
