@@ -26,11 +26,16 @@ class ResourceLookup(Protocol):
         """Return the resource that a flow knows as `name` and that serves `role` (`kb`, `llm`, ...).
 
         Called from worker threads, also from several at once, since opening a resource may load a model: an
-        implementation opens each resource once and makes the others wait.
+        implementation opens each resource once and makes the others wait. None where nothing stands behind a name that
+        every step using it can do without.
 
         Raises:
             SettingsError: the resource cannot be opened as it is configured.
         """
+        ...
+
+    def fingerprint(self, name: str, role: str) -> str:
+        """Identify the resource's content and behaviour for cache keys; never holds a secret. Called as `get`."""
         ...
 
 

@@ -87,6 +87,9 @@ class Finding:
 class RagbraidError(Exception):
     """Root of everything that ragbraid raises on purpose."""
 
+    trace: Any = None
+    """The trace of the run that the error ended (a `ragbraid.flows.trace.Trace`); set by the scheduler."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 

@@ -1,0 +1,138 @@
+"""Contract checks at run time: a value that enters or leaves a node has the type that the node's signature says.
+
+Values that are instances of what a port takes (a frozen contract, a `str`) pass by `isinstance`; everything else goes
+through pydantic in strict mode, so that nothing is silently turned into something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+from ragbraid.registry.contracts import FanIn
+from ragbraid.registry.errors import NodeInputError, NodeOutputError
+from ragbraid.registry.node import NodeContract, Port
+
+Check = Callable[[Any, str], Any]
+"""Takes a value and the step's path; returns the value or raises NodeInputError or NodeOutputError."""
+
+_SCALARS = (str, int, float, bool, bytes)
+
+
+def type_text(annotation: Any) -> str:
+    """Write a type the way flow files do: `list[Hit]`, `int | none`, `literal['a', 'b']`."""
+    if annotation is None or annotation is type(None):
+        return "none"
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(args[0])
+    if origin in (Union, types.UnionType):
+        return " | ".join(type_text(arg) for arg in args)
+    if origin is Literal:
+        return f"literal[{', '.join(repr(arg) for arg in args)}]"
+    name = getattr(origin or annotation, "__name__", str(annotation))
+    if not args:
+        return str(name)
+    return f"{name}[{', '.join('...' if arg is ... else type_text(arg) for arg in args)}]"
+
+
+def passes_by_instance(annotation: Any) -> type[Any] | None:
+    """Return the class whose instances need no further look, or None where the content must be examined."""
+    if not isinstance(annotation, type) or get_origin(annotation) is not None:
+        return None
+    if annotation in _SCALARS or issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation):
+        return annotation
+    return None
+
+
+def port_check(node: NodeContract, port: Port) -> tuple[type[Any] | None, Check]:
+    """Return the check of what is handed to a port, and the class whose instances need not go through it."""
+    expected = f"FanIn[{type_text(port.item)}]" if port.fan_in else type_text(port.type)
+
+    def fail(path: str, found: str) -> NodeInputError:
+        message = f"`{path}` ({node.name}) takes {expected} for `{port.name}`, but was given {found}"
+        return NodeInputError(message, step=path)
+
+    check = _check(lambda: port.adapter, port.type, fail)
+    if port.fan_in:
+        return None, _fan_in(check, accepts_none=_accepts_none(port.item))
+    return passes_by_instance(port.type), check
+
+
+def output_check(node: NodeContract) -> tuple[type[Any] | None, Check]:
+    """Return the check of what a node gives, and the class whose instances need not go through it."""
+    expected = type_text(node.output)
+
+    def fail(path: str, found: str) -> NodeOutputError:
+        return NodeOutputError(f"`{path}` ({node.name}) gives {expected}, but returned {found}", step=path)
+
+    return passes_by_instance(node.output), _check(lambda: node.output_adapter, node.output, fail)
+
+
+def found_text(value: Any) -> str:
+    """Describe a value that was not expected: its type, and the value itself where that is short."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool | int | float):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, str):
+        return f"the text {value!r}" if len(value) <= 40 else f"a text of {len(value)} characters"
+    if isinstance(value, list | tuple | set | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _check(adapter: Callable[[], TypeAdapter[Any]], annotation: Any, fail: Callable[[str, str], Exception]) -> Check:
+    try:
+        validate = adapter().validate_python
+    except PydanticSchemaGenerationError:
+        return _check_class(annotation, fail)
+
+    def check(value: Any, path: str) -> Any:
+        try:
+            return validate(value, strict=True)
+        except ValidationError as error:
+            raise fail(path, _mistake(value, error)) from None
+
+    return check
+
+
+def _check_class(annotation: Any, fail: Callable[[str, str], Exception]) -> Check:
+    """Check a type that pydantic knows nothing of by its class alone."""
+    expected = get_origin(annotation) or annotation
+
+    def check(value: Any, path: str) -> Any:
+        if isinstance(expected, type) and not isinstance(value, expected):
+            raise fail(path, found_text(value))
+        return value
+
+    return check
+
+
+def _fan_in(check: Check, *, accepts_none: bool) -> Check:
+    """Check a mapping by upstream node. What was skipped upstream did not arrive, unless the port takes `none`."""
+
+    def gather(value: Any, path: str) -> Any:
+        if not accepts_none and isinstance(value, dict):
+            value = {name: item for name, item in value.items() if item is not None}
+        return FanIn(check(value, path))
+
+    return gather
+
+
+def _accepts_none(annotation: Any) -> bool:
+    return annotation is Any or type(None) in get_args(annotation)
+
+
+def _mistake(value: Any, error: ValidationError) -> str:
+    """Say what was found, and where inside the value the first mistake is."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if not place:
+        reason = "" if first["type"].endswith(("_type", "_exact", "_instance_of")) else f" ({first['msg']})"
+        return f"{found_text(value)}{reason}"
+    return f"{found_text(value)} with {found_text(first['input'])} at `{place}` ({first['msg']})"
