@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from ragbraid.nodes.citations import resolve_citations
 from ragbraid.nodes.extract import extract_answer
@@ -30,18 +30,21 @@ class DraftCitation(BaseModel):
 
     n: int = Field(description="the passage's number")
     # A bound that only the schema knows: it stops small models from copying on, and a longer quote does no harm.
-    quote: str = Field(description="words copied from that passage", json_schema_extra={"maxLength": 300})
+    quote: str = Field(description="words copied from that passage", json_schema_extra={"minLength": 1, "maxLength": 300})
 
 
 class DraftAnswer(BaseModel):
     """The answer to the question, from the passages alone."""
 
-    cannot_answer: bool = Field(description="true when the passages do not hold the answer")
+    # The schema wants all three, because what it leaves open small models leave out; what arrives may lack the lists.
+    model_config = ConfigDict(json_schema_extra={"required": ["cannot_answer", "answer", "citations"]})
+
+    cannot_answer: bool = Field(default=False, description="true when the passages do not hold the answer")
     answer: str = Field(
         description="the answer with a passage number in square brackets after every statement",
-        json_schema_extra={"maxLength": 2000},
+        json_schema_extra={"minLength": 1, "maxLength": 2000},
     )
-    citations: list[DraftCitation] = Field(default=[], json_schema_extra={"maxItems": 20})
+    citations: list[DraftCitation] = Field(default=[], json_schema_extra={"maxItems": 10})
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -9,8 +9,11 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from ragbraid.nodes.openai_chat import OpenAIChat, OutputMode, RetryPolicy
 from ragbraid.nodes.openai_clients import OPENAI_URL
+from ragbraid.nodes.openai_embedder import openai_embedder
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.resources import LLM, resource
+
+__all__ = ["check_base_url", "openai_chat", "openai_embedder"]
 
 
 @resource("openai.chat", secrets=("api_key", "headers"))
