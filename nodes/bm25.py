@@ -1,7 +1,7 @@
 """BM25 as sparse vectors: term weights are computed here, the inverse document frequency by Qdrant.
 
-Weight of a term in a document: tf (k1 + 1) / (tf + k1 (1 - b + b len / average)). Weight of a term in a query: 1, once
-per different term. Qdrant multiplies by ln((N - df + 0.5) / (df + 0.5) + 1), as Lucene does.
+Weight of a term in a document: tf (k1 + 1) / (tf + k1 (1 - b + b len / average)). Weight of a term in a query: how
+often it stands there. Qdrant multiplies both by ln((N - df + 0.5) / (df + 0.5) + 1). This is Lucene's BM25.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Bm25Encoder:
     def encode_query(self, text: str) -> SparseVector:
         """Encode a search text; empty where it holds no term (nothing but stop words or punctuation)."""
         terms = analyze(text)
-        return _vector({term_id(term): 1.0 for term in (*terms.words, *terms.wholes)})
+        counts = Counter((*terms.words, *terms.wholes))
+        return _vector({term_id(term): float(count) for term, count in counts.items()})
 
     def _encode_document(self, text: str, average_length: float) -> SparseVector:
         terms = analyze(text)
