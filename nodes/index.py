@@ -109,8 +109,9 @@ def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[Sou
     for chunk in chunks.chunks:
         if chunk.source not in records:
             raise NodeInputError(f"Chunk `{chunk.id}` belongs to `{chunk.source}`, which the chunk set does not list.")
-        first = seen.setdefault(chunk.id, chunk)
-        if first is chunk:
+        first = seen.get(chunk.id)
+        if first is None:
+            seen[chunk.id] = chunk
             by_source[chunk.source].append(chunk)
         elif (first.source, first.text, first.text_to_embed) == (chunk.source, chunk.text, chunk.text_to_embed):
             repeated[chunk.source] = repeated.get(chunk.source, 0) + 1
