@@ -74,7 +74,8 @@ def fastembed_embedder(
         file = known_file(TextEmbedding, model) or model_file
         folder = check_folder(path, file)
         open_model = partial(open_local_folder, folder, name=model, threads=threads, pooling=pooling, model_file=file)
-        identity = f"fastembed:{model}@{folder_digest(folder, file)}"
+        pooled = "" if pooling == "mean" else f" pooling={pooling}"
+        identity = f"fastembed:{model}@{folder_digest(folder, file)}{pooled}"
     default_query, default_passage = known_prefixes(model)
     return FastembedEmbedder(
         open_model=open_model,
