@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragbraid.dsl.plan import Plan
-from ragbraid.flows.inputs import InputChecker
+from ragbraid.flows.cache import StepCache
+from ragbraid.flows.compiled import compile_plan
 from ragbraid.flows.loops import run_to_end
+from ragbraid.flows.prefect_runner import is_prefect_configured, run_on_prefect
 from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
-from ragbraid.flows.runner import Listener, RunResult
+from ragbraid.flows.runner import Listener, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.errors import RagbraidError, SettingsError
 
 if TYPE_CHECKING:
     import prefect
+
+    from ragbraid.flows.trace import Trace
+
+Engine = Literal["inline", "prefect", "auto"]
 
 
 def load(path: str | Path, *, profile: str | None = None, project: str | Path | None = None) -> Flow:
@@ -59,7 +65,7 @@ class Flow:
         self.project = project or Project(folder=Path(plan.file).resolve().parent)
         self.catalogue = catalogue or installed_catalogue()
         self.resources = PlanResources(plan, self.project, self.catalogue, pool or shared_pool())
-        self._inputs = InputChecker(plan.name, plan.inputs)
+        self._cache = StepCache(self.project.folder / ".ragbraid" / "cache")
         self._resources_are_there = False
 
     def __repr__(self) -> str:
@@ -83,31 +89,73 @@ class Flow:
         """Run the flow on the current event loop and return what it gives. Raises as `run`."""
         return (await self.arun_traced(inputs)).outputs
 
-    def run_traced(self, **inputs: Any) -> RunResult:
-        """Run the flow and return what it gives together with the trace of every step. Raises as `run`."""
-        return run_to_end(self.arun_traced(inputs))
+    def run_traced(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        /,
+        *,
+        engine: Engine = "inline",
+        listener: Listener | None = None,
+        trace: Trace | None = None,
+        **more: Any,
+    ) -> RunResult:
+        """Run the flow and return what it gives together with the trace of every step. Raises as `run`.
 
-    async def arun_traced(self, inputs: dict[str, Any], *, listener: Listener | None = None) -> RunResult:
-        """Run the flow on the current event loop, telling `listener` what happens. Raises as `run`."""
+        Args:
+            inputs: inputs by name; they may also be given as keywords.
+            engine: `prefect` runs it as a Prefect flow run, `auto` does so where a Prefect API is configured.
+            listener: told what happens, as it happens.
+            trace: filled with what the run does; for callers who want it when the run is cancelled too.
+            more: further inputs.
+        """
+        return run_to_end(self.arun_traced({**(inputs or {}), **more}, engine=engine, listener=listener, trace=trace))
+
+    async def arun_traced(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        engine: Engine = "inline",
+        listener: Listener | None = None,
+        trace: Trace | None = None,
+    ) -> RunResult:
+        """Run the flow on the current event loop; see `run_traced`."""
+        if not self._resources_are_there:
+            self.check_inputs(inputs)
+            self.check_resources()
+        if engine == "prefect" or (engine == "auto" and is_prefect_configured()):
+            return await run_on_prefect(self, inputs, listener=listener, trace=trace)
+        return await self.execute(inputs, listener=listener, trace=trace)
+
+    async def execute(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        executor: StepExecutor | None = None,
+        listener: Listener | None = None,
+        trace: Trace | None = None,
+    ) -> RunResult:
+        """Walk the plan, every step done by `executor`; for runners. Errors have lost every secret. Raises as `run`."""
         from ragbraid.flows.scheduler import run_plan
 
-        values = self.check_inputs(inputs)
-        self.check_resources()
         try:
-            return await run_plan(self.plan, values, resources=self.resources, listener=listener)
+            return await run_plan(
+                self.plan,
+                inputs,
+                resources=self.resources,
+                executor=executor,
+                listener=listener,
+                cache=self._cache,
+                trace=trace,
+            )
         except RagbraidError as error:
             redacted(error)
             raise
 
     def explain(self) -> str:
         """Return the table that says for every port of every step where its value comes from."""
-        from ragbraid.dsl.edges import explain_ports
+        from ragbraid.dsl.explain import explain_plan
 
-        rows = [("STEP", "PORT", "TYPE", "FROM", "VALUE")]
-        rows += [(row.step, row.port, row.type, row.origin, row.value) for row in explain_ports(self.plan)]
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-        return "\n".join(line.rstrip() for line in lines)
+        return explain_plan(self.plan)
 
     @cached_property
     def prefect(self) -> prefect.Flow[..., Coroutine[Any, Any, Any]]:
@@ -120,13 +168,13 @@ class Flow:
 
         return build_flow(self)
 
-    def check_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs converted to their types, with defaults. Opens nothing.
 
         Raises:
             RunError: kind `input`; one line for every mistake.
         """
-        return self._inputs.check(inputs)
+        return compile_plan(self.plan).inputs.check(inputs)
 
     def check_resources(self) -> None:
         """See that everything the flow needs is bound and every secret is there. Opens nothing.

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragbraid.flows.runner import RunResult
+from ragbraid.flows.runner import Listener, RunResult
 
 if TYPE_CHECKING:
     from ragbraid.flows.api import Flow
+    from ragbraid.flows.trace import Trace
 
 _API_URL = "PREFECT_API_URL"
 
@@ -29,7 +30,9 @@ def configured_api_url() -> str | None:
     return os.environ.get(_API_URL) or _url_in_project_files() or _url_in_profile() or None
 
 
-async def run_on_prefect(flow: Flow, inputs: Mapping[str, Any]) -> RunResult:
+async def run_on_prefect(
+    flow: Flow, inputs: Mapping[str, Any], *, listener: Listener | None = None, trace: Trace | None = None
+) -> RunResult:
     """Run a flow as a Prefect flow run of this process and return what it gives, with its trace.
 
     Raises:
@@ -38,7 +41,7 @@ async def run_on_prefect(flow: Flow, inputs: Mapping[str, Any]) -> RunResult:
     """
     from ragbraid.flows.prefect_engine import run_traced
 
-    return await run_traced(flow, inputs)
+    return await run_traced(flow, inputs, listener=listener, trace=trace)
 
 
 def load_secret_block(name: str) -> str | None:

@@ -1,0 +1,230 @@
+"""A plan as an async `prefect.Flow`: every step a task run, with Prefect's retries, timeouts and persisted results.
+
+This is the only module that leans on Prefect's internals (`run_task_async`), and the reason for the upper bound of its
+version in pyproject.toml. It imports prefect, which takes seconds: import it inside functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import prefect
+from prefect.blocks.system import Secret
+from prefect.context import FlowRunContext
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import get_current_settings
+from pydantic import Field
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from ragbraid.dsl.plan import InputSpec, Plan
+from ragbraid.flows.api import Flow
+from ragbraid.flows.loops import run_to_end
+from ragbraid.flows.prefect_logs import forward_node_logs
+from ragbraid.flows.prefect_tasks import StepTasks
+from ragbraid.flows.runner import Listener, RunResult
+from ragbraid.flows.secrets import redact
+from ragbraid.flows.trace import Trace
+from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
+
+_logger = logging.getLogger(__name__)
+
+RESERVED_INPUTS = frozenset({"self", "cls", "wait_for", "return_state", "model_config"})
+"""Parameter names that Prefect keeps for itself; a leading underscore is refused too."""
+
+_LOST = (httpx.TransportError, PrefectHTTPStatusError)
+"""What Prefect's client raises when the API is gone or out of order."""
+
+
+@dataclass
+class _Delivery:
+    """What the caller of a flow and the run inside Prefect's engine hand each other past the engine.
+
+    `result` is what the run gave; it outlives an API that is lost before it can be told.
+    """
+
+    listener: Listener | None = None
+    trace: Trace | None = None
+    result: RunResult | None = None
+
+
+_delivery: ContextVar[_Delivery | None] = ContextVar("ragbraid_delivery", default=None)
+
+
+class PlanFlow(prefect.Flow[..., Coroutine[Any, Any, Any]]):
+    """A `prefect.Flow` made from a plan.
+
+    It differs from a hand-written flow in two ways: an API that does not answer is one sentence, and an API that is
+    lost while the flow runs does not take the result with it.
+    """
+
+    def __call__(self, *args: Any, return_state: bool = False, **kwargs: Any) -> Any:
+        """Start a run; the coroutine gives the flow's output, or Prefect's state with `return_state=True`."""
+        work = super().__call__(*args, return_state=return_state, **kwargs)
+        return work if return_state else _deliver(work)
+
+
+def build_flow(flow: Flow) -> PlanFlow:
+    """Make the `prefect.Flow` of a flow; its module-level name is `ragbraid.flows.library:<file stem>`.
+
+    Raises:
+        SettingsError: an input bears a name that Prefect keeps for itself.
+    """
+    plan = flow.plan
+    refuse_reserved_inputs(plan)
+    tasks = StepTasks(plan, flow.resources)
+
+    async def run(**parameters: Any) -> Any:
+        given = {name: value for name, value in parameters.items() if not _is_absent(value)}
+        return await _run_in_engine(flow, tasks, given)
+
+    # Prefect finds a generated flow again by this name: a nested function has none that a worker could import.
+    run.__module__ = "ragbraid.flows.library"
+    run.__name__ = run.__qualname__ = Path(plan.file).stem
+    run.__doc__ = plan.about or None
+    run.__signature__ = signature_of(plan)  # type: ignore[attr-defined]
+    # Inputs are checked by the flow itself, which says what is wrong in its own words and all at once.
+    return PlanFlow(
+        run,
+        name=plan.name,
+        version=plan.hash[:12],
+        description=plan.about or None,
+        validate_parameters=False,
+    )
+
+
+def signature_of(plan: Plan) -> inspect.Signature:
+    """Return the signature that gives Prefect's form its types, bounds, defaults and descriptions."""
+    return inspect.Signature([_parameter(spec) for spec in plan.inputs])
+
+
+def deployment_schema(flow: PlanFlow) -> dict[str, Any]:
+    """Return the parameter schema for a deployment, closed: without it, an unknown parameter crashes the run."""
+    return {**flow.parameters.model_dump_for_openapi(), "additionalProperties": False}
+
+
+def refuse_reserved_inputs(plan: Plan) -> None:
+    """Raise SettingsError where an input has a name that cannot be a parameter of a Prefect flow."""
+    for spec in plan.inputs:
+        if spec.name in RESERVED_INPUTS or spec.name.startswith("_"):
+            raise SettingsError(
+                f"`{plan.name}` cannot become a Prefect flow: Prefect keeps the parameter name `{spec.name}` for itself",
+                hint="give the input another name",
+            )
+
+
+async def run_traced(
+    flow: Flow, inputs: Mapping[str, Any], *, listener: Listener | None = None, trace: Trace | None = None
+) -> RunResult:
+    """Run a flow as a flow run and return what it gives with its trace: see `prefect_runner.run_on_prefect`."""
+    values = flow.check_inputs(inputs)
+    delivery = _Delivery(listener, trace)
+    with _delivered_to(delivery):
+        await flow.prefect(**values)
+    if delivery.result is None:
+        raise ServiceError(f"Prefect reported `{flow.name}` as done without running it; look at the flow run's state")
+    return delivery.result
+
+
+def read_secret_block(name: str) -> str | None:
+    """Return a Secret block's value or None: see `prefect_runner.load_secret_block`."""
+
+    async def read() -> Any:
+        block: Any = await Secret.aload(name)
+        return block.get()
+
+    try:
+        return str(run_to_end(read()))
+    except (ValueError, ObjectNotFound):
+        return None
+    except (*_LOST, RuntimeError) as error:
+        raise _unreachable(error) from None
+
+
+async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) -> Any:
+    plan = flow.plan
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        raise ServiceError(f"`{plan.name}` was called outside of a Prefect flow run")
+    forward_node_logs(plan)
+    flow.check_resources()
+    delivery = _delivery.get() or _Delivery()
+    executor = None if plan.deploy.visible == "flow" else tasks.executor(str(context.flow_run.id))
+    delivery.result = await flow.execute(given, executor=executor, listener=delivery.listener, trace=delivery.trace)
+    return delivery.result.outputs
+
+
+async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
+    """Await a run of the engine; where the API is lost after the flow is done, give its result with a warning."""
+    delivery = _delivery.get() or _Delivery()
+    with _delivered_to(delivery):
+        try:
+            return await work
+        except RagbraidError:
+            raise
+        except Exception as error:
+            if not _is_api_failure(error):
+                raise
+            if delivery.result is None:
+                raise _unreachable(error) from None
+            _logger.warning(
+                "the run is done and its result is here, but the Prefect API at %s was lost and does not know: %s",
+                _api_url(),
+                redact(str(error) or type(error).__name__),
+            )
+            return delivery.result.outputs
+
+
+@contextmanager
+def _delivered_to(delivery: _Delivery | None) -> Iterator[None]:
+    token = _delivery.set(delivery)
+    try:
+        yield
+    finally:
+        _delivery.reset(token)
+
+
+def _is_api_failure(error: Exception) -> bool:
+    # Prefect's client turns the first refused connection into a bare RuntimeError with this text.
+    return isinstance(error, _LOST) or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error))
+
+
+def _unreachable(error: Exception) -> ServiceError:
+    url = _api_url()
+    if isinstance(error, PrefectHTTPStatusError) and error.response.status_code in (401, 403):
+        return ServiceError(
+            f"the Prefect API at {url} refuses the key (HTTP {error.response.status_code})",
+            kind="auth",
+            hint="set PREFECT_API_KEY or PREFECT_API_AUTH_STRING",
+        )
+    return ServiceError(
+        f"the Prefect API at {url} does not answer",
+        hint="start it with `prefect server start`, correct PREFECT_API_URL, or run without it: `--engine inline`",
+    )
+
+
+def _api_url() -> str:
+    url = get_current_settings().api.url
+    return httpx.URL(url).copy_with(username="", password="").__str__() if url else "(a server of this process)"
+
+
+def _parameter(spec: InputSpec) -> inspect.Parameter:
+    # A description reaches the form only through a Field that *is* the default; one inside Annotated is dropped.
+    default: Any = inspect.Parameter.empty if spec.required else spec.default
+    if spec.about:
+        value = PydanticUndefined if spec.required else spec.default
+        default = Field(default=value, description=spec.about)
+    return inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, annotation=spec.type, default=default)
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether Prefect filled a parameter that the caller left out with the stand-in for "no default"."""
+    return value is PydanticUndefined or value is Ellipsis or isinstance(value, FieldInfo)

@@ -1,0 +1,62 @@
+"""What nodes log reaches the log of the Prefect run, and what a user did wrong is logged as a sentence there.
+
+Imports prefect: import it inside functions.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.exceptions import MissingContextError
+from prefect.logging import get_logger, get_run_logger
+
+from ragbraid.dsl.plan import Plan
+from ragbraid.flows.project import LOCAL_MODULES
+from ragbraid.flows.secrets import redact
+from ragbraid.registry.errors import RagbraidError
+
+
+class RunLogHandler(logging.Handler):
+    """Hands records on to the logger of the task run or flow run that they were logged in; drops them elsewhere."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the record's message again, in the run."""
+        if TaskRunContext.get() is None and FlowRunContext.get() is None:
+            return
+        try:
+            logger = get_run_logger()
+        except MissingContextError:
+            return
+        logger.log(record.levelno, "%s", redact(record.getMessage()), exc_info=record.exc_info)
+
+
+class _SentencesOnly(logging.Filter):
+    """Takes the traceback off a record about one of our own errors: its sentence says what happened."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], RagbraidError):
+            record.exc_info = None
+            record.exc_text = None
+        return True
+
+
+_handler = RunLogHandler()
+_sentences_only = _SentencesOnly()
+
+
+def forward_node_logs(plan: Plan) -> None:
+    """Have everything that the plan's nodes log at INFO and above appear in the run's log; safe to call again."""
+    for name in {"ragbraid", *(_logger_of(step.node.function.__module__) for step in plan.body.steps)}:
+        logger = logging.getLogger(name)
+        if _handler not in logger.handlers:
+            logger.addHandler(_handler)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+    for name in ("flow_runs", "task_runs"):
+        get_logger(name).addFilter(_sentences_only)
+
+
+def _logger_of(module: str) -> str:
+    """Return the logger that covers a node's module: a local module's own, else its whole package's."""
+    return module if module.startswith(LOCAL_MODULES) else module.partition(".")[0]

@@ -1,0 +1,206 @@
+"""Steps as Prefect task runs. Imports prefect: import it inside functions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from math import isinf
+from typing import Any
+from uuid import UUID, uuid4
+
+from prefect import Task
+from prefect.client.schemas.objects import RunInput, State, TaskRun, TaskRunResult
+from prefect.context import TaskRunContext
+from prefect.task_engine import TaskRunTimeoutError, run_task_async
+from prefect.utilities.annotations import quote
+
+from ragbraid.dsl.plan import Plan, Retry, Step
+from ragbraid.flows.cache import NoStableFormError, result_key
+from ragbraid.flows.resources import PlanResources
+from ragbraid.flows.secrets import redacted
+from ragbraid.registry.context import report_note
+from ragbraid.registry.errors import RagbraidError, RunError, ServiceError
+
+_MOST_DELAYS = 50
+"""Prefect takes no longer list of delays; it repeats the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    """The one execution of a step that the current task run is for."""
+
+    path: str
+    key: str | None
+    call: Callable[[], Awaitable[Any]]
+
+
+_execution: ContextVar[_Execution] = ContextVar("ragbraid_execution")
+
+
+class StepTasks:
+    """The Prefect tasks of a plan's steps, made once and used by every run of the flow."""
+
+    def __init__(self, plan: Plan, resources: PlanResources) -> None:
+        self._plan = plan
+        self._resources = resources
+        self._tasks: dict[int, Task[..., Any]] = {}
+        first = len(plan.body.inputs)
+        by_slot = {step.slot: step for step in plan.body.steps}
+        self._upstream = {
+            id(step): tuple(by_slot[slot].name for slot in sorted(step.needs) if slot >= first)
+            for step in plan.body.steps
+        }
+
+    def executor(self, run_id: str) -> TaskRunExecutor:
+        """Return the executor of one flow run."""
+        return TaskRunExecutor(self, run_id)
+
+    def task_of(self, step: Step) -> Task[..., Any]:
+        """Return the task of a step, with the retries, timeout and expiry that its policy asks for."""
+        task = self._tasks.get(id(step))
+        if task is None:
+            task = self._tasks[id(step)] = _make_task(step)
+        return task
+
+    def upstream_of(self, step: Step) -> tuple[str, ...]:
+        """Return the names of the steps beside it whose output a step reads."""
+        return self._upstream.get(id(step), ())
+
+    async def key_of(self, step: Step, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
+        """Return the key under which the step's result is kept, or None where it can have none.
+
+        Prefect's own key hashes a function's source, and so takes two nodes made by one factory for one. This one names
+        the step's path, the node, its code, version and settings, what goes in, and what stands behind it.
+
+        A cached step's key outlives the run and so holds the fingerprints of its resources; any other step's key holds
+        the flow run's id, so that a retried run repeats only what had not finished.
+        """
+        lasting = step.policy.cache_seconds is not None
+        try:
+            prints = await asyncio.to_thread(self._fingerprints, step) if lasting else []
+            content = result_key(step.node, inputs, prints)
+        except RagbraidError:
+            return None  # the step is about to fail on the same resource, and says so itself
+        except NoStableFormError as error:
+            if lasting:
+                report_note(f"not cached: {error}")
+            return None
+        function = step.node.function
+        return _digest([path, function.__module__, function.__qualname__, "" if lasting else run_id, content])
+
+    def _fingerprints(self, step: Step) -> list[tuple[str, str]]:
+        roles = self._plan.roles
+        return [(parameter, self._resources.fingerprint(name, roles[name])) for parameter, name in step.resources]
+
+
+class TaskRunExecutor:
+    """A `StepExecutor` that gives every step of one flow run a task run of its own."""
+
+    handles_policies = True
+
+    def __init__(self, tasks: StepTasks, run_id: str) -> None:
+        self._tasks = tasks
+        self._run_id = run_id
+        self._task_runs: dict[str, UUID] = {}
+
+    async def execute(
+        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
+    ) -> Any:
+        """Run one step as a task run: see `ragbraid.flows.runner.StepExecutor`."""
+        key = await self._tasks.key_of(step, path, inputs, self._run_id)
+        task_run_id = uuid4()
+        self._task_runs[path] = task_run_id
+        prefix = path.removesuffix(step.name)
+        parents: set[RunInput] = {
+            TaskRunResult(id=self._task_runs[prefix + name])
+            for name in self._tasks.upstream_of(step)
+            if prefix + name in self._task_runs
+        }
+        with _executing(_Execution(path, key, call)):
+            try:
+                # `quote` keeps Prefect from searching big values for futures; edges are told by hand instead.
+                return await run_task_async(
+                    self._tasks.task_of(step),
+                    task_run_id=task_run_id,
+                    parameters={"inputs": quote(inputs)},
+                    dependencies={"inputs": parents},
+                )
+            except TaskRunTimeoutError:
+                raise ServiceError(
+                    f"`{path}` ({step.node.name}) did not finish within {step.policy.timeout_seconds:g} s",
+                    kind="timeout",
+                    step=path,
+                ) from None
+
+
+async def _run_step(inputs: Mapping[str, Any]) -> Any:
+    """Run the step of the current execution; `inputs` are shown here for Prefect only, `call` knows them."""
+    try:
+        return await _execution.get().call()
+    except RagbraidError as error:
+        redacted(error)  # before Prefect logs it and stores it as the task run's state
+        raise
+
+
+def _make_task(step: Step) -> Task[..., Any]:
+    policy = step.policy
+    lifetime = policy.cache_seconds
+    task: Task[..., Any] = Task(
+        _run_step,
+        name=step.path,
+        description=step.about or step.node.about,
+        version=step.node.reference,
+        task_run_name=_task_run_name,
+        cache_key_fn=_cache_key,
+        cache_expiration=None if lifetime is None or isinf(lifetime) else timedelta(seconds=lifetime),
+        persist_result=True,
+        retries=policy.retry.attempts - 1,
+        retry_delay_seconds=_delays(policy.retry),
+        retry_condition_fn=_retry_condition(policy.retry),
+        timeout_seconds=policy.timeout_seconds,
+    )
+    # All tasks are made of one function; without keys of their own they would be one task to Prefect.
+    task.task_key = f"{step.node.reference}-{step.path}"
+    return task
+
+
+def _task_run_name() -> str:
+    return _execution.get().path
+
+
+def _cache_key(context: TaskRunContext, parameters: dict[str, Any]) -> str | None:
+    return _execution.get().key
+
+
+def _delays(retry: Retry) -> list[float]:
+    count = min(retry.attempts - 1, _MOST_DELAYS)
+    return [retry.delay * retry.backoff**number for number in range(count)]
+
+
+def _retry_condition(retry: Retry) -> Callable[[Any, TaskRun, State[Any]], bool]:
+    def may_retry(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
+        error = state.data
+        if isinstance(error, RunError):
+            return error.kind in retry.on
+        return isinstance(error, TimeoutError) and "timeout" in retry.on
+
+    return may_retry
+
+
+def _digest(parts: list[str]) -> str:
+    return f"ragbraid-{sha256(json.dumps(parts).encode()).hexdigest()}"
+
+
+@contextmanager
+def _executing(execution: _Execution) -> Iterator[None]:
+    token = _execution.set(execution)
+    try:
+        yield
+    finally:
+        _execution.reset(token)

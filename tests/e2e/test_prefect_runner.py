@@ -1,0 +1,603 @@
+import asyncio
+import contextlib
+import inspect
+import re
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbraid.flows.api import Flow, load
+from ragbraid.registry.errors import FlowError, RunError, ServiceError, SettingsError
+
+pytestmark = pytest.mark.prefect
+
+NODES = '''
+import logging
+import threading
+from pathlib import Path
+
+from ragbraid import Document, Reranker, ServiceError, node, resource
+
+COUNTS = {}
+RELEASE = threading.Event()
+BARRIER = threading.Barrier(2)
+LOGGER = logging.getLogger(__name__)
+
+
+def count(name):
+    COUNTS[name] = COUNTS.get(name, 0) + 1
+    return COUNTS[name]
+
+
+def make(name, times):
+    @node(f"mine.{name}")
+    def repeat(text: str) -> str:
+        """Say it several times."""
+        count(name)
+        return text * times
+
+    return repeat
+
+
+twice, thrice = make("twice", 2), make("thrice", 3)
+
+
+@node("mine.tag")
+def tag(text: str, *, mark: str = "!") -> str:
+    """Put a mark behind a text."""
+    count("tag")
+    LOGGER.info("tagging %s", text)
+    return text + mark
+
+
+@node("mine.join")
+def join(first: str, second: str) -> str:
+    """Join two texts."""
+    return first + "|" + second
+
+
+@node("mine.stuck", blocking=True)
+def stuck(text: str) -> str:
+    """Wait for a long time."""
+    RELEASE.wait(120)
+    return text
+
+
+@node("mine.meet", blocking=True)
+def meet(text: str) -> str:
+    """Wait for another one."""
+    BARRIER.wait(60)
+    return text
+
+
+@node("mine.flaky")
+def flaky(text: str, *, kind: str = "unavailable", failures: int = 2) -> str:
+    """Fail a few times."""
+    if count("flaky") <= failures:
+        raise ServiceError("the service is away", kind=kind)
+    return text
+
+
+@node("mine.crash")
+def crash(text: str) -> str:
+    """Have a mistake."""
+    raise ValueError(f"cannot do {text}")
+
+
+@node("mine.documents")
+def documents(count: int) -> list[Document]:
+    """Make documents."""
+    return [Document(id=str(n), source=str(n), text="x", content_hash="0") for n in range(count)]
+
+
+@node("mine.measure")
+def measure(documents: list[Document]) -> int:
+    """Count documents."""
+    return len(documents)
+
+
+class Locked:
+    def __init__(self, model):
+        self.lock = threading.Lock()
+        self.identity = model
+
+    def score(self, query, texts):
+        with self.lock:
+            return [float(len(text)) for text in texts]
+
+
+@resource("mine.locked")
+def locked(*, model: str = "a") -> Reranker:
+    """Hold a lock."""
+    return Locked(model)
+
+
+@node("mine.rate")
+def rate(text: str, reranker: Reranker) -> float:
+    """Score a text."""
+    count("rate")
+    return reranker.score("", [text])[0]
+'''
+
+HEAD = "ragbraid: 1\nname: {name}\n"
+
+
+class Project:
+    """A folder with nodes of its own, as a user has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "my_nodes.py").write_text(NODES)
+        self.configure()
+
+    def configure(self, more: str = "") -> None:
+        (self.folder / "ragbraid.toml").write_text('nodes = ["my_nodes.py"]\n' + more)
+
+    def flow(self, text: str, name: str = "") -> Flow:
+        name = name or f"flow_{uuid.uuid4().hex[:8]}"
+        path = self.folder / f"{name}.yaml"
+        path.write_text(HEAD.format(name=name) + inspect.cleandoc(text) + "\n")
+        return load(path)
+
+    def module(self, flow: Flow) -> Any:
+        contract = flow.catalogue.find_node("mine.tag")
+        assert contract is not None
+        return inspect.getmodule(contract.function)
+
+
+@pytest.fixture
+def project(tmp_path: Path, prefect_api: Any) -> Project:
+    return Project(tmp_path)
+
+
+async def records_of(flow_run_id: Any, expected: int) -> list[Any]:
+    """Read a flow run's task runs when that many have reached a final state: they arrive by events, a little later."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    only = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+    async with get_client() as client:
+        for _ in range(300):
+            found = await client.read_task_runs(flow_run_filter=only)
+            if sum(1 for run in found if run.state is not None and run.state.is_final()) >= expected:
+                break
+            await asyncio.sleep(0.1)
+        return sorted(found, key=lambda run: run.name)
+
+
+def run_state(flow: Flow, **inputs: Any) -> Any:
+    """Run a flow on Prefect and return its final state."""
+    return asyncio.run(flow.prefect(**inputs, return_state=True))
+
+
+def task_runs(flow: Flow, expected: int, **inputs: Any) -> list[Any]:
+    async def run() -> list[Any]:
+        state: Any = await flow.prefect(**inputs, return_state=True)
+        return await records_of(state.state_details.flow_run_id, expected)
+
+    return asyncio.run(run())
+
+
+BRANCHES = """
+    inputs: {text: str}
+    nodes:
+      left:  mine.twice
+      right: mine.thrice
+      both:  {use: mine.join, first: $left, second: $right}
+    flow: text -> left, right -> both
+    outputs: $both
+"""
+
+
+def test_a_flow_gives_the_same_as_inline_and_its_task_runs_are_named_by_its_steps(project: Project) -> None:
+    flow = project.flow(BRANCHES)
+    assert asyncio.run(flow.prefect(text="a")) == flow.run(text="a") == "aa|aaa"
+    runs = task_runs(flow, 3, text="b")
+    assert [run.name for run in runs] == ["both", "left", "right"]
+    assert {run.state.type.value for run in runs} == {"COMPLETED"}
+    ids = {run.name: run.id for run in runs}
+    assert {parent.id for parent in runs[0].task_inputs["inputs"]} == {ids["left"], ids["right"]}
+
+
+def test_the_trace_is_the_same_kind_of_trace_as_inline(project: Project) -> None:
+    flow = project.flow(BRANCHES)
+    on_prefect, inline = flow.run_traced({"text": "a"}, engine="prefect"), flow.run_traced(text="a")
+    assert on_prefect.outputs == inline.outputs
+    assert [step.path for step in on_prefect.trace.steps] == [step.path for step in inline.trace.steps]
+
+
+def test_two_cached_tasks_of_one_factory_with_one_input_keep_their_own_results(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes:
+          left:  {use: mine.twice, text: $text, cache: true}
+          right: {use: mine.thrice, text: $text, cache: true}
+          both:  {use: mine.join, first: $left, second: $right}
+        outputs: $both
+    """)
+    assert asyncio.run(flow.prefect(text="a")) == "aa|aaa"
+    assert asyncio.run(flow.prefect(text="a")) == "aa|aaa"
+    assert project.module(flow).COUNTS == {"twice": 1, "thrice": 1}
+
+
+def test_one_node_used_twice_with_one_input_runs_twice(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes:
+          left:  {use: mine.twice, text: $text}
+          right: {use: mine.twice, text: $text}
+          both:  {use: mine.join, first: $left, second: $right}
+        outputs: $both
+    """)
+    assert asyncio.run(flow.prefect(text="a")) == "aa|aa"
+    assert project.module(flow).COUNTS == {"twice": 2}
+
+
+def test_without_cache_a_second_run_computes_again(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.twice, text: $text}}
+        outputs: $a
+    """)
+    for _ in range(2):
+        assert asyncio.run(flow.prefect(text="a")) == "aa"
+    assert project.module(flow).COUNTS == {"twice": 2}
+
+
+def test_a_cached_step_computes_again_for_another_input_setting_or_resource(project: Project) -> None:
+    text = """
+        inputs: {{text: str}}
+        nodes:
+          a: {{use: mine.tag, text: $text, mark: "{mark}", cache: true}}
+          b: {{use: mine.rate, text: $a, cache: true}}
+        outputs: {{a: $a, b: $b}}
+    """
+    name = "cached"
+    project.configure('[resources.reranker]\nuse = "mine.locked"\n')
+    flow = project.flow(text.format(mark="!"), name)
+    counts = project.module(flow).COUNTS
+    for _ in range(2):
+        assert asyncio.run(flow.prefect(text="a")) == {"a": "a!", "b": 2.0}
+    assert counts == {"tag": 1, "rate": 1}
+    asyncio.run(flow.prefect(text="b"))
+    assert counts == {"tag": 2, "rate": 2}
+    asyncio.run(project.flow(text.format(mark="?"), name).prefect(text="a"))
+    assert counts == {"tag": 3, "rate": 3}
+    project.configure('[resources.reranker]\nuse = "mine.locked"\nmodel = "b"\n')
+    asyncio.run(project.flow(text.format(mark="!"), name).prefect(text="a"))
+    assert counts == {"tag": 3, "rate": 4}
+
+
+def test_a_blocking_step_ends_at_its_timeout_while_its_function_still_waits(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.stuck, text: $text, timeout: 500ms}}
+        outputs: $a
+    """)
+    release = project.module(flow).RELEASE
+    try:
+        with pytest.raises(RunError, match=r"`a` .*did not finish within 0\.5 s") as caught:
+            asyncio.run(flow.prefect(text="a"))
+        assert caught.value.kind == "timeout"
+        assert not release.is_set()
+    finally:
+        release.set()
+
+
+def test_branches_run_at_the_same_time(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes:
+          left:  {use: mine.meet, text: $text}
+          right: {use: mine.meet, text: $text}
+          both:  {use: mine.join, first: $left, second: $right}
+        outputs: $both
+    """)
+    assert asyncio.run(flow.prefect(text="a")) == "a|a"
+
+
+def test_a_failure_of_a_kind_that_is_named_is_tried_again(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.flaky, text: $text, retry: {attempts: 3, delay: 0}}}
+        outputs: $a
+    """)
+    assert asyncio.run(flow.prefect(text="a")) == "a"
+    assert project.module(flow).COUNTS == {"flaky": 3}
+
+
+def test_a_failure_of_another_kind_is_not_tried_again(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.flaky, text: $text, kind: auth, retry: {attempts: 3, delay: 0}}}
+        outputs: $a
+    """)
+    with pytest.raises(ServiceError, match="the service is away"):
+        asyncio.run(flow.prefect(text="a"))
+    assert project.module(flow).COUNTS == {"flaky": 1}
+
+
+def test_a_retried_flow_run_repeats_only_what_had_not_finished(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes:
+          a: {use: mine.tag, text: $text}
+          b: {use: mine.flaky, text: $a, failures: 1}
+        outputs: $b
+    """)
+    assert asyncio.run(flow.prefect.with_options(retries=1)(text="a")) == "a!"
+    assert project.module(flow).COUNTS == {"tag": 1, "flaky": 2}
+
+
+def test_a_failed_step_fails_the_flow_run_with_its_sentence_and_no_traceback(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.crash, text: $text}}
+        outputs: $a
+    """)
+    state = run_state(flow, text="x")
+    assert state.is_failed()
+    assert "`a` failed with ValueError: cannot do x" in state.message
+    with pytest.raises(RunError, match="cannot do x") as caught:
+        asyncio.run(flow.prefect(text="x"))
+    assert caught.value.step == "a"
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_big_values_pass_without_being_searched_for_futures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    import prefect.task_engine
+
+    visited = []
+    original = prefect.task_engine.resolve_to_final_result
+
+    def counting(expr: Any, context: dict[str, Any]) -> Any:
+        visited.append(expr)
+        return original(expr, context)
+
+    monkeypatch.setattr(prefect.task_engine, "resolve_to_final_result", counting)
+    flow = project.flow("""
+        inputs: {count: int}
+        nodes: {docs: {use: mine.documents, count: $count}, size: mine.measure}
+        flow: docs -> size
+        outputs: $size
+    """)
+    assert asyncio.run(flow.prefect(count=500)) == 500
+    assert 0 < len(visited) < 20
+
+
+def test_visible_flow_leaves_no_task_runs_and_gives_the_same(project: Project) -> None:
+    flow = project.flow(BRANCHES + "    deploy: {visible: flow}\n")
+    assert asyncio.run(flow.prefect(text="a")) == "aa|aaa"
+    assert task_runs(flow, 0, text="a") == []
+
+
+def test_what_nodes_log_reaches_the_run(project: Project) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.tag, text: $text}}
+        outputs: $a
+    """)
+
+    async def messages() -> list[str]:
+        state: Any = await flow.prefect(text="hello", return_state=True)
+        only = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[state.state_details.flow_run_id]))
+        found: list[str] = []
+        async with get_client() as client:
+            for _ in range(300):
+                found = [log.message for log in await client.read_logs(log_filter=only)]
+                if "tagging hello" in found:
+                    break
+                await asyncio.sleep(0.1)
+        return found
+
+    assert "tagging hello" in asyncio.run(messages())
+
+
+FORM = """
+    about: Answer a question.
+    inputs:
+      question: {type: str, about: what you want to know}
+      top_k: {type: int, default: 5, ge: 1, le: 50, about: how many passages}
+      language: str = auto
+    nodes:
+      a: {use: mine.tag, text: $question, mark: "${ language ~ top_k }"}
+    outputs: $a
+"""
+
+
+def test_the_form_has_types_bounds_defaults_and_descriptions(project: Project) -> None:
+    from ragbraid.flows.prefect_engine import deployment_schema
+
+    flow = project.flow(FORM)
+    schema = deployment_schema(flow.prefect)
+    question, top_k, language = (schema["properties"][name] for name in ("question", "top_k", "language"))
+    assert (question["type"], question["description"]) == ("string", "what you want to know")
+    assert (top_k["minimum"], top_k["maximum"], top_k["default"]) == (1, 50, 5)
+    assert top_k["description"] == "how many passages"
+    assert language["default"] == "auto"
+    assert schema["required"] == ["question"]
+    assert schema["additionalProperties"] is False
+    assert flow.prefect.description == "Answer a question."
+
+
+def test_defaults_reach_the_flow_as_values(project: Project) -> None:
+    assert asyncio.run(project.flow(FORM).prefect(question="q")) == "qauto5"
+
+
+def test_a_wrong_input_fails_the_run_with_a_sentence(project: Project) -> None:
+    state = run_state(project.flow(FORM), question="q", top_k=0)
+    assert state.is_failed()
+    assert "the input `top_k` is 0: Input should be greater than or equal to 1" in state.message
+
+
+def test_a_missing_input_is_named(project: Project) -> None:
+    with pytest.raises(RunError, match="the input `question` is missing"):
+        asyncio.run(project.flow(FORM).prefect())
+
+
+@pytest.mark.parametrize("name", ["self", "cls", "wait_for", "return_state", "model_config", "_hidden"])
+def test_an_input_name_that_prefect_keeps_for_itself_is_refused(tmp_path: Path, name: str) -> None:
+    project = Project(tmp_path)
+    text = f"""
+        inputs: {{{name}: str}}
+        nodes: {{a: {{use: mine.tag, text: ${name}}}}}
+        outputs: $a
+    """
+    with pytest.raises((FlowError, SettingsError), match=rf"\b{name}\b"):
+        _ = project.flow(text).prefect
+
+
+@pytest.mark.parametrize("name", ["schema", "json", "copy", "name", "flow", "parameters", "model_name"])
+def test_other_names_that_look_special_work(project: Project, name: str) -> None:
+    flow = project.flow(f"""
+        inputs: {{{name}: {{type: str, about: a text}}}}
+        nodes: {{a: {{use: mine.tag, text: ${name}}}}}
+        outputs: $a
+    """)
+    assert asyncio.run(flow.prefect(**{name: "x"})) == "x!"
+
+
+def test_a_worker_finds_a_flow_by_its_module_level_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.flows import load_flow_from_entrypoint
+
+    flow = project.flow(BRANCHES)
+    monkeypatch.setenv("RAGBRAID_FLOWS", str(project.folder))
+    entrypoint = f"ragbraid.flows.library:{flow.name}"
+    assert flow.prefect._entrypoint == entrypoint
+    loaded: Any = load_flow_from_entrypoint(entrypoint)
+    assert asyncio.run(loaded(text="a")) == "aa|aaa"
+    assert load_flow_from_entrypoint(f"ragbraid.flows.library.{flow.name}") is loaded
+
+
+def test_an_edited_file_is_compiled_anew_and_a_missing_one_says_where_it_was_sought(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragbraid.flows import library
+
+    flow = project.flow(BRANCHES, "edited")
+    monkeypatch.setenv("RAGBRAID_FLOWS", str(project.folder))
+    assert asyncio.run(library.edited(text="a")) == "aa|aaa"
+    project.flow(BRANCHES.replace("right: mine.thrice", "right: mine.twice"), flow.name)
+    assert asyncio.run(library.edited(text="a")) == "aa|aa"
+    with pytest.raises(AttributeError, match=re.escape(str(project.folder))):
+        _ = library.no_such_flow
+
+
+def unused_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_an_api_that_does_not_answer_is_one_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    flow = project.flow(BRANCHES)
+    url = f"http://127.0.0.1:{unused_port()}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    sentence = f"the Prefect API at {re.escape(url)} does not answer"
+    with temporary_settings(updates={PREFECT_API_URL: url}), pytest.raises(ServiceError, match=sentence) as caught:
+        flow.run_traced({"text": "a"}, engine="auto")
+    assert "prefect server start" in (caught.value.hint or "")
+    assert flow.run(text="a") == "aa|aaa"
+
+
+class Relay:
+    """Passes connections on to a server until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def cut(self) -> None:
+        """Close the listener and every connection."""
+        with self._lock:
+            for one in (self._listener, *self._sockets):
+                with contextlib.suppress(OSError):  # its other end may have closed it
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(10)
+
+    def _start(self, target: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            with self._lock:
+                self._sockets += [near, far]
+                self._start(self._pass_on, near, far)
+                self._start(self._pass_on, far, near)
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+@pytest.fixture
+def relay(prefect_api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    port = int(re.search(r":(\d+)/", prefect_api.url)[1])  # type: ignore[index]  # the fixture's own address
+    relay = Relay(port)
+    url = f"http://127.0.0.1:{relay.port}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    with temporary_settings(updates={PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}):
+        yield relay
+    relay.cut()
+
+
+def test_a_server_that_is_lost_during_a_run_does_not_take_the_result_with_it(
+    project: Project, relay: Relay, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.stuck, text: $text}, b: {use: mine.tag, text: $a}}
+        outputs: $b
+    """)
+    module = project.module(flow)
+
+    async def run() -> Any:
+        running = asyncio.ensure_future(as_coroutine(flow.prefect(text="kept")))
+        events: list[Any] = []
+        while not events and not running.done():
+            await asyncio.sleep(0.2)
+            events = [thread for thread in threading.enumerate() if thread.name == "ragbraid-worker"]
+        await asyncio.to_thread(relay.cut)
+        module.RELEASE.set()
+        return await running
+
+    assert asyncio.run(run()) == "kept!"
+    assert any("the Prefect API" in record.message and "was lost" in record.message for record in caplog.records)
+
+
+async def as_coroutine(awaitable: Any) -> Any:
+    return await awaitable
