@@ -54,7 +54,8 @@ class ScriptedLLM:
     """The server. Entering the block starts it on a free port of 127.0.0.1, leaving it stops it.
 
     Args:
-        script: responders, asked in order: `Rule`s, a `Recording`, or functions of a `ChatRequest`.
+        script: `Rule`s, a `Recording`, or functions of a `ChatRequest`; every one sees every request, and the first in
+            order that has a reply gives it.
         port: 0 takes a free one.
         api_key: when given, requests without it get 401.
         record_to: a file that gets every answered chat as one JSON line, in the form that `Recording` reads.
@@ -134,7 +135,9 @@ class ScriptedLLM:
         with self._lock:
             self._chats += 1
             request = ChatRequest(body, headers, self._chats)
-        reply = next((reply for responder in self.script if (reply := responder(request)) is not None), None)
+        # Every responder sees every request, so that the second of two rules can answer the second request of a kind.
+        replies = [responder(request) for responder in self.script]
+        reply = next((reply for reply in replies if reply is not None), None)
         if reply is not None and reply.fault is None and self._record_to is not None:
             line = json.dumps({"messages": request.messages, "reply": reply.text}, ensure_ascii=False)
             with self._lock, self._record_to.open("a", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """What a scripted model answers: rules that authors write as YAML or JSON, and recordings that are replayed.
 
-A script is a list of responders, asked in order until one answers. `Rule` is the responder that files hold; Python
+A script is a list of responders; the first of them that has a reply to a request gives it. `Rule` is the responder that files hold; Python
 code may add any function of the same type.
 """
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, Valid
 from ragbraid.registry.errors import SettingsError
 
 Fault = Literal[
-    "rate_limit", "server_error", "unauthorized", "bad_request", "content_filter", "timeout", "reset",
+    "rate_limit", "server_error", "unauthorized", "bad_request", "not_found", "content_filter", "timeout", "reset",
     "web_page", "empty_choices", "cut_off", "wrong_schema", "not_json",
 ]  # fmt: skip
 """What can go wrong on demand: an HTTP error, a dead line, or a reply that is not what was asked for."""
@@ -32,6 +32,7 @@ HTTP_FAULTS: dict[str, tuple[int, str]] = {
     "rate_limit": (429, "Too many requests."),
     "server_error": (500, "The server had an error."),
     "unauthorized": (401, "Incorrect API key provided."),
+    "not_found": (404, "The model does not exist."),
     "bad_request": (400, "The request is not valid."),
 }
 """The status and message behind the faults that are HTTP errors."""

@@ -187,6 +187,10 @@ def _silence_instructor() -> None:
     logging.getLogger("instructor.v2.retry").addFilter(lambda record: not _quiet.get())
 
 
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
 _INSTRUCTOR_MODES = {
     "auto": "json_schema_mode",
     "json_schema": "json_schema_mode",
@@ -238,7 +242,7 @@ class _Call:
             wait = policy.delay(attempt, failure.asked_seconds)
             if not failure.retry or attempt >= policy.max_attempts or wait > LONGEST_WAIT_SECONDS:
                 raise failure.error
-            await asyncio.sleep(wait)
+            await _pause(wait)
 
     async def _attempt(self, request: Mapping[str, Any]) -> ChatCompletion | _Failed:
         import openai

@@ -52,6 +52,10 @@ class LoopClients:
         async with entry.slots:
             yield entry.client
 
+    def open_loops(self) -> int:
+        """Return for how many event loops a client is open."""
+        return len(self._clients)
+
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _LoopClient:
         client = _make_client(self._settings)
         entry = _LoopClient(client, asyncio.Semaphore(self._settings.max_concurrency), self._lifetime(loop, client))
