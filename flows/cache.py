@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from datetime import time as time_of_day
 from enum import Enum
@@ -127,7 +128,8 @@ class StepCache:
             partial.write_text(f"{head}\n{text}\n", encoding="utf-8")
             partial.replace(target)  # readers see the whole file or none; of several writers the last one stays
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise SettingsError(
                 f"the result of `{node.name}` cannot be kept under {self.directory}: {error.strerror or error}",
                 hint="give the cache a directory that can be written to, or take `cache` out of the flow",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ragbraid.dsl.plan import Retry
 from ragbraid.flows.cache import NoStableFormError, StepCache, result_key
 from ragbraid.flows.threads import THREADS
-from ragbraid.registry.errors import RunError
+from ragbraid.registry.errors import RunError, SettingsError
 
 if TYPE_CHECKING:
     from ragbraid.flows.compiled import CompiledStep
@@ -85,11 +85,11 @@ class CachedResult:
             return None
 
     async def store(self, value: Any) -> None:
-        """Keep a result. Where it has no JSON form that reads back as it is, a note in the trace says so."""
+        """Keep a result. Where that cannot be done the result stands, and a note in the trace says why."""
         key = self._key
         if key is None:
             return
         try:
             await THREADS.call(lambda: self._cache.store(key, self._step.node, value))
-        except NoStableFormError as error:
+        except (NoStableFormError, SettingsError) as error:
             self._entry.notes.append(f"not cached: {error}")

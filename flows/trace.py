@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from enum import Enum
 from pathlib import Path
@@ -167,7 +168,8 @@ class Trace:
             partial.write_text(json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
             partial.replace(target)
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise SettingsError(f"the trace cannot be written to {target}: {error.strerror or error}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
