@@ -290,7 +290,7 @@ def typed(value: Any) -> Any:
     if isinstance(value, list):
         return [typed(item) for item in value]
     if isinstance(value, dict):
-        return [(name, typed(item)) for name, item in value.items()]
+        return ("mapping", [(name, typed(item)) for name, item in value.items()])
     return (type(value).__name__, repr(value))
 
 
