@@ -263,7 +263,7 @@ def _chunks(document: Document, pieces: Iterable[Piece], made_by: str) -> Iterat
     occurrences: Counter[str] = Counter()
     for index, piece in enumerate(pieces):
         text = document.text[piece.start : piece.end]
-        text_hash = hashlib.sha256(unicodedata.normalize("NFC", text).encode()).hexdigest()
+        text_hash = hashlib.sha256(unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass")).hexdigest()
         yield Chunk(
             id=str(uuid.uuid5(_NAMESPACE, f"{document.id}\x1f{text_hash}\x1f{occurrences[text_hash]}")),
             document_id=document.id,

@@ -135,32 +135,30 @@ class RecursiveSplitter:
         if separator == "":
             yield from ruler.cut(start, end, self.size, self.overlap)
             return
-        short: list[Offsets] = []
+        joined: deque[Offsets] = deque()
         for piece in _pieces(text, start, end, separator, self.keep_separator):
-            if ruler.measure(*piece) < self.size:
-                short.append(piece)
+            is_long = ruler.measure(*piece) >= self.size
+            if joined and (is_long or ruler.measure(joined[0][0], piece[1]) > self.size):
+                yield joined[0][0], joined[-1][1]
+                self._make_room(joined, piece, ruler)
+            if not is_long:
+                joined.append(piece)
                 continue
-            yield from self._join(short, ruler)
-            short.clear()
+            joined.clear()
             if not finer or (self.keeps_whole is not None and self.keeps_whole(text, *piece)):
                 yield piece
             else:
                 yield from self._split(text, *piece, finer, ruler)
-        yield from self._join(short, ruler)
+        if joined:
+            yield joined[0][0], joined[-1][1]
 
-    def _join(self, pieces: Sequence[Offsets], ruler: Ruler) -> Iterator[Offsets]:
-        current: deque[Offsets] = deque()
-        for piece in pieces:
-            if current and ruler.measure(current[0][0], piece[1]) > self.size:
-                yield current[0][0], current[-1][1]
-                while current and (
-                    ruler.measure(current[0][0], current[-1][1]) > self.overlap
-                    or ruler.measure(current[0][0], piece[1]) > self.size
-                ):
-                    current.popleft()
-            current.append(piece)
-        if current:
-            yield current[0][0], current[-1][1]
+    def _make_room(self, joined: deque[Offsets], piece: Offsets, ruler: Ruler) -> None:
+        """Drop pieces from the left until what stays is within the overlap and the next piece fits."""
+        while joined and (
+            ruler.measure(joined[0][0], joined[-1][1]) > self.overlap
+            or ruler.measure(joined[0][0], piece[1]) > self.size
+        ):
+            joined.popleft()
 
 
 def _first_present(text: str, start: int, end: int, separators: Sequence[str]) -> tuple[str, Sequence[str]]:

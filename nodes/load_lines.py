@@ -150,7 +150,17 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise _BadLine(f"The line is not valid JSON: {error}.") from error
     if not isinstance(values, dict):
         raise _BadLine("The line is no JSON object.")
+    if b"\\u" in line and not _is_encodable(values):
+        raise _BadLine("The line holds half of a surrogate pair, which is no character.")
     return values
+
+
+def _is_encodable(values: dict[str, Any]) -> bool:
+    try:
+        json.dumps(values, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -1,0 +1,44 @@
+"""Cutting rankings."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragbraid.nodes.rank import keep_above_threshold, keep_top_k
+from ragbraid.registry.contracts import Hit, Ranking
+from ragbraid.registry.errors import NodeInputError
+
+
+def ranking(*scores: float) -> Ranking:
+    hits = [Hit(id=f"h{n}", text="", score=score, rank=1, score_kind="model") for n, score in enumerate(scores)]
+    made = Ranking.from_hits(hits, route="rerank", score_kind="model")
+    return made.model_copy(update={"degraded": True, "error": "half"})
+
+
+@pytest.mark.parametrize(("value", "kept"), [(None, 3), (0.0, 2), (0.5, 1), (0.6, 0)])
+def test_a_threshold_keeps_what_reaches_it_and_zero_is_a_threshold(value: float | None, kept: int) -> None:
+    result = keep_above_threshold(ranking(0.5, 0.0, -0.1), value=value, kind="model")
+    assert len(result) == kept
+    assert Ranking.model_validate(result.model_dump()) == result
+
+
+def test_a_threshold_for_another_kind_of_score_is_refused() -> None:
+    with pytest.raises(NodeInputError) as caught:
+        keep_above_threshold(ranking(0.5), value=0.3, kind="cosine")
+    assert str(caught.value) == (
+        "The threshold 0.3 is meant for `cosine` scores, but the ranking from `rerank` holds `model` scores."
+    )
+    assert caught.value.hint is not None
+
+
+def test_an_empty_ranking_passes_any_threshold() -> None:
+    assert len(keep_above_threshold(Ranking(), value=0.3, kind="cosine")) == 0
+
+
+def test_the_head_of_a_ranking_keeps_scores_and_state() -> None:
+    full = ranking(0.9, 0.5, 0.1)
+    head = keep_top_k(full, k=2)
+    assert head.hits == full.hits[:2]
+    assert head[0].scores == full[0].scores
+    assert (head.degraded, head.error, head.route, head.score_kind) == (True, "half", "rerank", "model")
+    assert keep_top_k(full, k=10) == full
