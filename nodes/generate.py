@@ -30,7 +30,9 @@ class DraftCitation(BaseModel):
 
     n: int = Field(description="the passage's number")
     # A bound that only the schema knows: it stops small models from copying on, and a longer quote does no harm.
-    quote: str = Field(description="words copied from that passage", json_schema_extra={"minLength": 1, "maxLength": 300})
+    quote: str = Field(
+        description="words copied from that passage", json_schema_extra={"minLength": 1, "maxLength": 300}
+    )
 
 
 class DraftAnswer(BaseModel):

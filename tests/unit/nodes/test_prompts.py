@@ -125,8 +125,7 @@ def test_a_template_with_blocks_replaces_what_it_names() -> None:
     [
         (
             "{{ question }} {{ contxt }}",
-            "The prompt template uses `contxt`, which this node does not fill in; "
-            "it fills in `question`, `passages`, `language`.",
+            "uses `contxt`, which this node does not fill in; it fills in `question`, `passages`, `language`.",
         ),
         ("line\n{{ question", "Line 2 of the prompt template is not valid: unexpected end of template"),
         ("{% block sistem %}x{% endblock %}", "has a block `sistem`; the blocks of a prompt are `system` and `user`."),
