@@ -6,7 +6,6 @@ on. Only a path at which nothing exists is an error.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import uuid
 from pathlib import Path, PurePosixPath
@@ -139,9 +138,8 @@ def _check_encoding(encoding: str | None) -> None:
     if encoding is None:
         return
     try:
-        codecs.lookup(encoding)
-        b"".decode(encoding)
-    except LookupError as error:
+        b" ".decode(encoding, "replace")
+    except (LookupError, UnicodeError) as error:
         raise NodeInputError(
             f"The encoding `{encoding}` is unknown.", hint="for example `utf-8`, `gb18030`, `big5` or `cp1252`"
         ) from error
