@@ -229,3 +229,25 @@ def test_the_extracting_node_needs_no_model() -> None:
     contract = contract_of(extract)
     assert [(need.role, need.required) for need in contract.resources] == [("embedder", True)]
     assert contract.blocking
+
+
+class Unasked:
+    """An embedder that must not be needed."""
+
+    identity = "unasked"
+    dimension = 1
+
+    def embed_documents(self, texts: Sequence[str]) -> Any:
+        raise AssertionError("nothing to embed")
+
+    def embed_query(self, text: str) -> Any:
+        raise AssertionError("nothing to embed")
+
+
+def test_extracting_refuses_without_passages_and_fails_when_retrieval_failed() -> None:
+    found = extract(Ranking(), "什么时候关门？", embedder=Unasked())
+    assert (found.refused, found.refusal_reason, found.citations) == (True, "no_passages", ())
+    with pytest.raises(ServiceError, match="retrieval failed: the store did not answer"):
+        extract(Ranking(degraded=True, error="the store did not answer"), "When?", embedder=Unasked())
+    with pytest.raises(NodeInputError, match="The question is empty"):
+        extract(ranking(), "", embedder=Unasked())
