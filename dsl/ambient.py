@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ragbraid.dsl.types import describe, field_type
-
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.plan import Literally, SlotRef
 from ragbraid.dsl.scope import POISON, Scope, Visible
+from ragbraid.dsl.types import describe, field_type
 from ragbraid.dsl.values import Bound, Context, fit
 from ragbraid.registry.node import Port
 
@@ -120,6 +119,7 @@ def _take_default(draft: Draft, port: Port, context: Context) -> None:
     for name in _names(port):
         found = _peek(context.scope, name)
         if found is not None and found[1].kind == "input" and found[1].type is not POISON:
+            context.scope.find(name)
             wanted, given = describe(port.type), describe(found[1].type)
             message = (
                 f"the input `{name}` ({given}) does not fit `{port.name}` of `{draft.name}`, which keeps its default"

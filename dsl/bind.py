@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ragbraid.dsl.types import describe, optional, without_none
-
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.syntax import NodeDecl
+from ragbraid.dsl.types import describe, optional, without_none
 from ragbraid.dsl.values import WRONG, Bound, Context, bind_value, fit, is_dynamic
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import NodeContract, Port, ResourceNeed
@@ -36,6 +35,8 @@ def draft_node(decl: NodeDecl, slot: int, contract: NodeContract | None) -> Draf
 
 def find_contract(decl: NodeDecl, catalogue: Catalogue, report: Report) -> NodeContract | None:
     """Return the node that `use` names; RB101 when there is none."""
+    if decl.use is None:
+        return None
     reference = str(decl.use.value)
     if reference.startswith(("./", "../", "/")) or reference.endswith((".yaml", ".yml")):
         hint = "flows as nodes come with the next version of the language"

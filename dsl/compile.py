@@ -97,9 +97,10 @@ def _compile(syntax: FlowSyntax, catalogue: Catalogue, project: Iterable[str], r
         report_unknown_weights(draft, report)
     ordered = order_steps(drafts, report)
     outputs = _bind_outputs(syntax.outputs, context)
-    output_slots = frozenset().union(*(bound.needs for _, bound in outputs))
-    report_unreached(drafts, output_slots, report)
-    report_unused_inputs(syntax.inputs, scope, report)
+    if not report.failed:
+        # After a mistake much looks unused that is only misspelt.
+        report_unreached(drafts, frozenset().union(*(bound.needs for _, bound in outputs)), report)
+        report_unused_inputs(syntax.inputs, scope, report)
     limits = read_limits(syntax.limits, report)
     deploy = read_deploy(syntax.deploy, inputs, report)
     if report.failed:
@@ -135,8 +136,11 @@ def _scope_of(syntax: FlowSyntax, inputs: Sequence[InputSpec | None], drafts: Se
 
 def _apply_arrows(syntax: FlowSyntax, drafts: Sequence[Draft], context: Context, catalogue: Catalogue) -> None:
     wiring = Wiring({draft.name: draft for draft in drafts}, context, catalogue)
-    for scalar in syntax.arrows:
-        wiring.apply(scalar)
+    complete = [wiring.apply(scalar) for scalar in syntax.arrows]
+    if not syntax.arrows_complete or not all(complete):
+        # An arrow that could not be read may be the one that fills a port that seems open.
+        for draft in drafts:
+            draft.suspect = True
 
 
 def _bind_outputs(decls: Sequence[OutputDecl], context: Context) -> list[tuple[str, Bound]]:

@@ -39,6 +39,8 @@ class Draft:
     policy_needs: frozenset[int] = frozenset()
     suspect: bool = False
     touched_by_arrow: bool = False
+    arrow_refused: bool = False
+    """Whether an arrow into the node was reported; the next one may well be right after that is mended."""
 
     @property
     def name(self) -> str:

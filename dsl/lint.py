@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.plan import Literally
 from ragbraid.dsl.report import Report
-from ragbraid.dsl.scope import Scope, Visible
+from ragbraid.dsl.scope import POISON, Scope, Visible
 from ragbraid.dsl.syntax import InputDecl
 from ragbraid.registry.errors import Label
 
@@ -20,6 +20,7 @@ def report_name_clashes(drafts: Iterable[Draft], names: Mapping[str, Visible], r
             labels = [Label(other.span, "the input")]
             message = f"the node `{draft.name}` has the name of an input"
             report.error("RB210", message, draft.span, "rename one of the two", labels)
+            draft.output = POISON
 
 
 def report_unused_inputs(decls: Iterable[InputDecl], scope: Scope, report: Report) -> None:

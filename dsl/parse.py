@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ragbraid.dsl.types import split_declaration
-
 from ragbraid.dsl.report import Report
-from ragbraid.dsl.source import read_source
+from ragbraid.dsl.source import read_inline
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, subspan
 from ragbraid.dsl.syntax import FlowSyntax, InputDecl, Named, NodeDecl, OutputDecl, ResourceDecl
+from ragbraid.dsl.types import split_declaration
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import BLOCK_KEYS, RESERVED_KEYS
 from ragbraid.registry.suggest import did_you_mean
@@ -39,6 +38,9 @@ def parse_flow(root: Node, file: str, report: Report) -> FlowSyntax | None:
         report.error("RB011", f"the key `{key}` is missing", _start_of(root.span), _MISSING_HINTS[key])
     _check_version(root, report)
     nodes = _parse_nodes(root.get("nodes"), report)
+    if nodes is None:
+        return None
+    arrows = _parse_arrows(root.get("flow"), report)
     outputs = _parse_outputs(root.get("outputs"), report)
     inputs = _parse_inputs(root.get("inputs"), report)
     return FlowSyntax(
@@ -48,7 +50,8 @@ def parse_flow(root: Node, file: str, report: Report) -> FlowSyntax | None:
         inputs=inputs,
         resources=_parse_resources(root.get("resources"), report),
         nodes=nodes,
-        arrows=_parse_arrows(root.get("flow"), report),
+        arrows=tuple(arrow for arrow in arrows if arrow is not None),
+        arrows_complete=None not in arrows,
         outputs=outputs,
         limits=_mapping_or_none(root, "limits", report),
         deploy=_mapping_or_none(root, "deploy", report),
@@ -88,22 +91,22 @@ def _check_version(root: MappingNode, report: Report) -> None:
         return
     written = node.text if isinstance(node, ScalarNode) else "this"
     hint = f"write `ragbraid: {LANGUAGE_VERSION}`"
-    report.error("RB013", f"{written!r} is not a version of the language that this ragbraid reads", node.span, hint)
+    report.error("RB013", f"`{written}` is not a version of the language that this ragbraid reads", node.span, hint)
 
 
-def _parse_nodes(node: Node | None, report: Report) -> tuple[NodeDecl, ...]:
+def _parse_nodes(node: Node | None, report: Report) -> tuple[NodeDecl, ...] | None:
     if node is None:
         return ()
     if not isinstance(node, MappingNode) or not node.entries:
         hint = "write `name: family.node` or `name: {use: family.node, setting: value}`"
         report.error("RB012", "`nodes` is a mapping of names to nodes", node.span, hint)
-        return ()
+        return None
     parsed = (parse_node_decl(entry, report) for entry in node.entries)
     return tuple(decl for decl in parsed if decl is not None)
 
 
 def parse_node_decl(entry: Entry, report: Report) -> NodeDecl | None:
-    """Read `name: node` or `name: {use: node, ...}`."""
+    """Read `name: node` or `name: {use: node, ...}`; None when not even the name can be used."""
     name = Named(entry.key, entry.key_span)
     if not check_name(name, "a node", report):
         return None
@@ -113,20 +116,20 @@ def parse_node_decl(entry: Entry, report: Report) -> NodeDecl | None:
     if not isinstance(value, MappingNode):
         hint = "write `name: family.node` or `name: {use: family.node, setting: value}`"
         report.error("RB012", f"`{name.text}` does not say which node it uses", value.span, hint)
-        return None
+        return NodeDecl(name, None, (), {}, "", entry.key_span)
     block = next((e for e in value.entries if e.key in BLOCK_KEYS), None)
     if block is not None:
         hint = "blocks (`loop`, `map`, `switch`, `gate`) come with the next version of the language"
         report.error("RB015", f"`{block.key}` is not supported by this version of ragbraid", block.key_span, hint)
-        return None
+        return NodeDecl(name, None, (), {}, "", entry.key_span)
     use = value.get("use")
     if use is None:
         hint = f"write `{name.text}: {{use: family.node, ...}}`"
         report.error("RB011", f"`{name.text}` has no `use`", entry.key_span, hint)
-        return None
+        return NodeDecl(name, None, (), {}, "", entry.key_span)
     if not isinstance(use, ScalarNode) or not isinstance(use.value, str):
         report.error("RB012", "`use` names a node, such as `fuse.rrf`", use.span)
-        return None
+        return NodeDecl(name, None, (), {}, "", entry.key_span)
     reserved = {e.key: e for e in value.entries if e.key in RESERVED_KEYS}
     parameters = tuple(e for e in value.entries if e.key not in RESERVED_KEYS)
     about = _text(value, "about", report) or ""
@@ -184,28 +187,18 @@ def _parse_input(entry: Entry, report: Report) -> InputDecl | None:
 
 
 def _short_declaration(name: Named, value: ScalarNode, report: Report) -> InputDecl | None:
-    text = str(value.value)
-    type_text, default_text = split_declaration(text)
-    start = text.index(type_text) if type_text else 0
+    type_text, default_text = split_declaration(value.text)
+    start = value.text.index(type_text)
     type_name = Named(type_text, subspan(value, start, start + len(type_text)))
     if default_text is None:
         return InputDecl(name, type_name, None, {}, "")
-    place = subspan(value, len(text) - len(default_text.lstrip()), len(text))
-    default, findings = read_source(default_text, place.file)
-    if findings or default is None:
-        report.error("RB001", f"the default value `{default_text.strip()}` cannot be read", place)
+    begin = len(value.text) - len(default_text.lstrip())
+    default, findings = read_inline(value, begin)
+    report.extend(findings)
+    if findings:
         return None
-    return InputDecl(name, type_name, moved(default, place), {}, "")
-
-
-def moved(node: Node, place: SourceSpan) -> Node:
-    """Return the node with `place` as the span of all of it: for text that was cut out of a scalar."""
-    if isinstance(node, ScalarNode):
-        return ScalarNode(value=node.value, text=node.text, plain=False, span=place)
-    if isinstance(node, SequenceNode):
-        return SequenceNode(tuple(moved(item, place) for item in node.items), place)
-    entries = tuple(Entry(e.key, place, moved(e.value, place)) for e in node.entries)
-    return MappingNode(entries, place)
+    place = subspan(value, begin, len(value.text))
+    return InputDecl(name, type_name, default or ScalarNode(None, "", True, place), {}, "")
 
 
 def _parse_resources(node: Node | None, report: Report) -> tuple[ResourceDecl, ...]:
@@ -234,19 +227,20 @@ def _parse_resource(entry: Entry, report: Report) -> ResourceDecl | None:
     return ResourceDecl(name, use, settings, entry.key_span)
 
 
-def _parse_arrows(node: Node | None, report: Report) -> tuple[ScalarNode, ...]:
+def _parse_arrows(node: Node | None, report: Report) -> list[ScalarNode | None]:
+    """Return the strings of arrows; None stands for something that is none."""
     if node is None:
-        return ()
+        return []
     items = node.items if isinstance(node, SequenceNode) else (node,)
-    arrows = []
+    arrows: list[ScalarNode | None] = []
     for item in items:
         if isinstance(item, ScalarNode) and isinstance(item.value, str):
             arrows.append(item)
         else:
-            report.error(
-                "RB012", "`flow` is a string of arrows or a list of them", item.span, "write `flow: a, b -> c`"
-            )
-    return tuple(arrows)
+            arrows.append(None)
+            hint = "write `flow: a, b -> c`"
+            report.error("RB012", "`flow` is a string of arrows or a list of them", item.span, hint)
+    return arrows
 
 
 def _mapping_or_none(root: MappingNode, key: str, report: Report) -> MappingNode | None:

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from ragbraid.dsl.expressions import Expression, parse_value
-from ragbraid.dsl.types import assignable, describe, without_none
-
 from ragbraid.dsl.ambient import fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_node, find_contract
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.durations import parse_duration
+from ragbraid.dsl.expressions import Expression, parse_value
 from ragbraid.dsl.parse import check_keys, parse_node_decl
 from ragbraid.dsl.plan import Computed, Literally, Policy, Retry, Step
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
+from ragbraid.dsl.types import assignable, describe, without_none
 from ragbraid.dsl.values import Bound, Context, bind_expression, bind_text, fit
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import FailureKind
@@ -63,10 +62,9 @@ def read_policy(draft: Draft, drafts: Sequence[Draft], context: Context, catalog
 
 def _read_retry(node: Node, report: Report) -> Retry:
     if isinstance(node, ScalarNode):
-        attempts = _attempts(node, report)
-        if attempts == 1:
+        if node.value == 1:
             report.warning("RB903", "`retry: 1` has no effect: the first try counts too", node.span, _RETRY_HINT)
-        return Retry(attempts=attempts)
+        return Retry(attempts=_attempts(node, report))
     if not isinstance(node, MappingNode):
         report.error("RB012", "`retry` is a number of attempts or a mapping", node.span, _RETRY_HINT)
         return Retry()
@@ -195,7 +193,7 @@ def _read_replacement(
     """Bind the node that stands in for a failed one; the same values reach it where its ports take them."""
     decl = parse_node_decl(Entry(draft.name, entry.key_span, entry.value), context.report)
     contract = None if decl is None else find_contract(decl, catalogue, context.report)
-    if decl is None or contract is None:
+    if decl is None or decl.use is None or contract is None:
         return None
     substitute = draft_node(decl, draft.slot, contract)
     bind_written(substitute, context, ())

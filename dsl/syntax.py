@@ -30,10 +30,13 @@ class InputDecl:
 
 @dataclass(frozen=True, slots=True)
 class NodeDecl:
-    """An entry under `nodes`: the node that it uses, its parameters and its reserved keys."""
+    """An entry under `nodes`: the node that it uses, its parameters and its reserved keys.
+
+    `use` is None where the entry is so wrong that only its name is known.
+    """
 
     name: Named
-    use: ScalarNode
+    use: ScalarNode | None
     parameters: tuple[Entry, ...]
     reserved: Mapping[str, Entry]
     about: str
@@ -69,6 +72,8 @@ class FlowSyntax:
     resources: tuple[ResourceDecl, ...]
     nodes: tuple[NodeDecl, ...]
     arrows: tuple[ScalarNode, ...]
+    arrows_complete: bool
+    """Whether all of `flow` could be read; if not, a port that seems open may not be."""
     outputs: tuple[OutputDecl, ...]
     limits: MappingNode | None
     deploy: MappingNode | None

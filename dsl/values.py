@@ -19,6 +19,10 @@ from ragbraid.dsl.expressions import (
     names,
     parse_value,
 )
+from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, Sequenced, SlotRef, Value
+from ragbraid.dsl.report import Report
+from ragbraid.dsl.scope import POISON, Scope
+from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode, subspan
 from ragbraid.dsl.types import (
     assignable,
     describe,
@@ -30,11 +34,6 @@ from ragbraid.dsl.types import (
     validate,
     without_none,
 )
-
-from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, Sequenced, SlotRef, Value
-from ragbraid.dsl.report import Report
-from ragbraid.dsl.scope import POISON, Scope
-from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode, subspan
 from ragbraid.registry.conversions import Conversion
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import FilePath
@@ -72,10 +71,16 @@ def is_dynamic(node: Node) -> bool:
     return any(is_dynamic(entry.value) for entry in node.entries)
 
 
-def bind_literal(node: Node, expected: Any, what: str, report: Report) -> Bound:
-    """Check a literal against a type; RB201 when it does not fit."""
-    value, problem = validate(_unescape(node), expected)
+def bind_literal(
+    node: Node, expected: Any, what: str, report: Report, conversions: tuple[Conversion, ...] = ()
+) -> Bound:
+    """Check a literal against a type, converting where a conversion is declared; RB201 when it does not fit."""
+    plain = _unescape(node)
+    value, problem = validate(plain, expected)
     if problem is not None:
+        conversion = find_conversion(type(plain), expected, conversions)
+        if conversion is not None:
+            return Bound(Literally(conversion.apply(plain)), conversion.target)
         report.error("RB201", f"{what} {problem}", node.span)
         return WRONG
     if _is_file_path(expected) and isinstance(value, str):
@@ -90,7 +95,7 @@ def bind_value(node: Node, expected: Any, what: str, context: Context) -> Bound:
     begins the sentence of a finding ("`top_k` of `rerank`").
     """
     if not is_dynamic(node):
-        return bind_literal(node, expected, what, context.report)
+        return bind_literal(node, expected, what, context.report, context.conversions)
     if isinstance(node, ScalarNode):
         return bind_text(node, context)
     if isinstance(node, SequenceNode):

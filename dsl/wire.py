@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragbraid.dsl.types import describe, is_optional, without_none
-
 from ragbraid.dsl.arrows import ArrowRef, Path, parse_arrows
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import ScalarNode, subspan
+from ragbraid.dsl.types import describe, is_optional, without_none
 from ragbraid.dsl.values import Bound, Context, fit, resolve_reference
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import Label, SourceSpan
 from ragbraid.registry.node import Port
-from ragbraid.registry.suggest import did_you_mean
+from ragbraid.registry.suggest import nearest
 
 
 class Wiring:
@@ -26,14 +25,15 @@ class Wiring:
         self._report = context.report
         self._catalogue = catalogue
 
-    def apply(self, scalar: ScalarNode) -> None:
-        """Read one string of arrows and fill ports by it."""
+    def apply(self, scalar: ScalarNode) -> bool:
+        """Read one string of arrows and fill ports by it; returns whether all of it could be read."""
         paths, problems = parse_arrows(str(scalar.value))
         for problem in problems:
             span = subspan(scalar, problem.start, problem.end)
             self._report.error("RB016", problem.message, span, problem.hint)
         for path in paths:
             self._apply_path(scalar, path)
+        return not problems
 
     def _apply_path(self, scalar: ScalarNode, path: Path) -> None:
         last = len(path.stages) - 1
@@ -67,7 +67,10 @@ class Wiring:
                 hint = "inputs get their value from the caller; only nodes can stand after an arrow"
                 self._report.error("RB208", f"an arrow cannot lead into the input `{name}`", span, hint)
                 return None
-            hint = did_you_mean(name, self._drafts) or "list it under `nodes:`"
+            meant = nearest(name, self._drafts)
+            if meant is not None:
+                self._drafts[meant].suspect = True
+            hint = f"did you mean `{meant}`?" if meant else "list it under `nodes:`"
             self._report.error("RB103", f"no node of this flow is called `{name}`", span, hint)
             return None
         draft.touched_by_arrow = True
@@ -75,6 +78,7 @@ class Wiring:
             port = ".".join(ref.names[1:])
             hint = f"write `{port}: $...` under `{name}`"
             self._report.error("RB208", f"an arrow leads into a node, not into `{port}` of it", span, hint)
+            draft.suspect = True
             return None
         return draft
 
@@ -87,8 +91,9 @@ class Wiring:
         accepting = [(port, fitted) for port in draft.open_data_ports() if (fitted := self._accepts(port, bound))]
         chosen = _choose(accepting, bound)
         if chosen is None:
-            draft.suspect = True
-            self._report_refused(source, bound, place, draft, target, [port for port, _ in accepting])
+            if not draft.arrow_refused:
+                self._report_refused(source, bound, place, draft, target, [port for port, _ in accepting])
+            draft.suspect = draft.arrow_refused = True
             return
         port, fitted = chosen
         fill = Fill(fitted, "arrow", ".".join(source.names), place)
@@ -127,9 +132,12 @@ class Wiring:
             self._report.error("RB204", message, place, hint)
             return
         open_ports = list(draft.open_data_ports())
-        if not open_ports:
+        taken = self._taken_port(draft, bound)
+        if taken is not None or not open_ports:
             message = f"`{draft.name}` has no port left that `{name}` could fill"
-            hint = "its ports are filled already" if draft.contract and draft.contract.data_ports else None
+            hint = (
+                f"its `{taken}` is filled by `{draft.fills[taken].detail}` already" if taken else "it takes no arrows"
+            )
             self._report.error("RB208", message, place, hint)
             return
         wanted = [port.item if port.fan_in else port.type for port in open_ports]
@@ -142,10 +150,17 @@ class Wiring:
             hint = f"skip `{draft.name}` too with `when`, or put a node between them that takes a missing value"
             self._report.error("RB308", message, place, hint)
             return
-        expected = " or ".join(dict.fromkeys(describe(tp) for tp in wanted))
+        wanted = wanted[:1]
+        expected = describe(wanted[0])
         message = f"`{draft.name}` needs {expected}, but `{name}` gives {given}"
         labels = [Label(target, f"expects {expected}")]
         self._report.error("RB203", message, place, self._bridge_hint(bound, wanted, given, expected), labels)
+
+    def _taken_port(self, draft: Draft, bound: Bound) -> str | None:
+        """Return the port that would take the value, were it not filled already."""
+        ports = draft.contract.data_ports if draft.contract is not None else ()
+        filled = (port for port in ports if not draft.is_open(port))
+        return next((port.name for port in filled if self._accepts(port, bound)), None)
 
     def _bridge_hint(self, bound: Bound, wanted: list[object], given: str, expected: str) -> str | None:
         """Name a node that could stand between the two."""

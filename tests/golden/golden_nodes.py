@@ -50,7 +50,9 @@ def fuse_rrf(
 
 
 @node("fuse.rrf", version=2)
-def fuse_rrf_2(lists: FanIn[Ranking], *, k: Annotated[int, Field(ge=1)] = 60, weights: dict[str, float] | None = None) -> Ranking:
+def fuse_rrf_2(
+    lists: FanIn[Ranking], *, k: Annotated[int, Field(ge=1)] = 60, weights: dict[str, float] | None = None
+) -> Ranking:
     """Fuse rankings."""
     return Ranking()
 
@@ -86,8 +88,8 @@ def load_files(*, path: Annotated[str, FilePath()]) -> list[Document]:
     return []
 
 
-@node("text.rewrite", ambient={"text": ("question",)})
-def text_rewrite(text: str, *, words: int = 10) -> str:
+@node("text.rewrite", ambient={"sentence": ("question",)})
+def text_rewrite(sentence: str, *, words: int = 10) -> str:
     """Say it in other words."""
     return text
 
