@@ -158,7 +158,7 @@ class _BodyRun:
             step = steps[todo.pop()]
             try:
                 values[step.slot] = await run_step(step, frame, run)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised by `drive`, once all others have ended
                 self._fail(error)
             if self.error is not None:
                 return

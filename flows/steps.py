@@ -105,7 +105,7 @@ async def run_step(step: CompiledStep, frame: Frame, run: Run) -> Any:
         entry.state, entry.error = "failed", failure
         if _is_being_cancelled():
             raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a node may raise anything; recorded and raised by `_recover`
         failure = as_failure(error, path)
         entry.state, entry.error = "failed", failure
     finally:
@@ -168,7 +168,7 @@ async def _attempt(step: CompiledStep, entry: StepTrace, run: Run) -> Any:
         else:
             value = await step.function(**arguments) if step.is_async else step.function(**arguments)
         return step.check_output(value, entry.path)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a node may raise anything; raised below
         failure = as_failure(error, entry.path)
     raise failure
 

@@ -83,7 +83,7 @@ def _fulfil(future: Future[Any], function: Callable[[], Any]) -> None:
         result = function()
     except StopIteration as error:  # a future of asyncio cannot hold one
         future.set_exception(RuntimeError(f"a node raised StopIteration: {error}"))
-    except BaseException as error:  # handed to whoever waits
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
         future.set_exception(error)
     else:
         future.set_result(result)
