@@ -81,7 +81,7 @@ def _join(value: Any, d: str = "", attribute: str | int | None = None) -> str:
     texts = [to_text(item) for item in _keys(items_of(value), attribute)]
     if len(d) * len(texts) > MAX_TEXT:
         raise Failure(f"the text grows longer than {MAX_TEXT:,} characters")
-    return str(bounded(_text(d).join(texts)))
+    return bounded(_text(d).join(texts))
 
 
 def _keys(items: list[Any], attribute: str | int | None) -> list[Any]:
@@ -244,7 +244,7 @@ def _tojson(value: Any, indent: int | None = None) -> str:
         return to_text(item)
 
     indent = None if indent is None else max(0, min(8, indent))
-    return str(bounded(json.dumps(value, ensure_ascii=False, default=plain, indent=indent)))
+    return bounded(json.dumps(value, ensure_ascii=False, default=plain, indent=indent))
 
 
 FILTERS: dict[str, Function] = {

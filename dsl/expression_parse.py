@@ -99,14 +99,15 @@ class _Reading:
         from jinja2.parser import Parser
 
         environment = _environment()
-        stream = TokenStream(environment.lexer.wrap(iter(self.tokens()), None, None), None, None)
         parser = Parser(environment, "", state="variable")
-        parser.stream = stream
+        tokens = environment.lexer.wrap(iter(self.tokens()), None, None)
+        stream = None
         try:
+            stream = parser.stream = TokenStream(tokens, None, None)
             tree = parser.parse_expression()
         except TemplateSyntaxError as error:
-            at = len(self.source) if stream.current.type == "eof" else error.lineno
-            raise self.syntax(at) from None
+            breaks_off = stream is not None and stream.current.type == "eof"
+            raise self.syntax(len(self.source) if breaks_off else error.lineno) from None
         if not stream.eos:
             raise self.syntax(stream.current.lineno)
         return self.convert(tree)

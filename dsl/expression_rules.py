@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any, Literal, get_args, get_origin
 
 from ragbraid.dsl.expression_functions import Function
+from ragbraid.dsl.type_names import union_of
 from ragbraid.dsl.types import assignable, common_type, describe, field_type, item_type, members, optional
 from ragbraid.registry.suggest import did_you_mean
 
@@ -19,6 +21,11 @@ def widened(tp: Any) -> Any:
     for member in members(tp):
         found += [type(value) for value in get_args(member)] if get_origin(member) is Literal else [member]
     return common_type(found) or tp
+
+
+def joined(options: Sequence[Any]) -> Any:
+    """Return the common type of some types, or their union where they have none."""
+    return common_type(options) or union_of(options)
 
 
 def is_basic(tp: Any, *classes: type[Any]) -> bool:
@@ -60,7 +67,7 @@ def arithmetic(operator: str, left: Any, right: Any) -> Any | None:
         return widened(other) if is_basic(other, str) else Any
     if is_list(left) and is_list(right):
         items = [item_type(tp) or Any for tp in (left, right) if not _is_empty_list(tp)]
-        return list[(common_type(items) or Any) if items else Any]  # type: ignore[misc]
+        return list[joined(items) if items else Any]  # type: ignore[misc]
     return None
 
 

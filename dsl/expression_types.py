@@ -19,6 +19,7 @@ from ragbraid.dsl.expression_rules import (
     is_basic,
     is_list,
     is_number,
+    joined,
     may_be_equal,
     may_be_ordered,
     may_contain,
@@ -46,7 +47,6 @@ from ragbraid.dsl.expression_tree import (
 )
 from ragbraid.dsl.types import (
     assignable,
-    common_type,
     describe,
     field_names,
     field_type,
@@ -185,13 +185,13 @@ class _Inference:
 
     def list_of(self, tree: ListOf, facts: Facts) -> Any:
         items = [self.type_of(item, facts) for item in tree.items]
-        return list[(common_type(items) or Any) if items else Any]  # type: ignore[misc]
+        return list[joined(items) if items else Any]  # type: ignore[misc]
 
     def dict_of(self, tree: DictOf, facts: Facts) -> Any:
         for key, _ in tree.pairs:
             self.present(key, facts)
         values = [self.type_of(value, facts) for _, value in tree.pairs]
-        return dict[str, (common_type(values) or Any) if values else Any]  # type: ignore[misc]
+        return dict[str, joined(values) if values else Any]  # type: ignore[misc]
 
     # -- operators -----------------------------------------------------------------------------------------------
 
@@ -232,13 +232,13 @@ class _Inference:
         right = self.type_of(tree.right, facts | _facts(tree.left, is_and))
         if not is_and:
             left = without_none(left)
-        return common_type([left, right]) or Any
+        return joined([left, right])
 
     def choice(self, tree: Choice, facts: Facts) -> Any:
         self.type_of(tree.test, facts)
         yes = self.type_of(tree.yes, facts | _facts(tree.test, True))
         no = self.type_of(tree.no, facts | _facts(tree.test, False))
-        return common_type([yes, no]) or Any
+        return joined([yes, no])
 
     def comparison(self, tree: Comparison, facts: Facts) -> Any:
         left_tree = tree.first
@@ -297,7 +297,7 @@ class _Inference:
         if function.gives == "item":
             return items
         if function.gives == "default":
-            return common_type([without_none(value), arguments[0] if arguments else str]) or Any
+            return joined([without_none(value), arguments[0] if arguments else str])
         if function.gives == "sum":
             summed = self.attribute_type(tree, items)
             return widened(summed) if is_number(summed) else Any
@@ -309,14 +309,14 @@ class _Inference:
             found = self.attribute_type(tree, items)
             default = named.get("default")
             if default is not None:
-                found = common_type([without_none(found), self.type_of(default, _NO_FACTS)]) or Any
+                found = joined([without_none(found), self.type_of(default, _NO_FACTS)])
             return list[found]  # type: ignore[valid-type]
         name = tree.arguments[0].value if tree.arguments and isinstance(tree.arguments[0], Const) else ""
         function = FILTERS.get(str(name))
         if function is None:
             return self.complain("RB403", "`map` needs `attribute=` or the name of a filter", tree)
         inner = self.result(Apply(False, str(name), tree.value, (), (), *_place(tree)), function, items, [])
-        return list[inner]
+        return list[inner]  # type: ignore[valid-type]
 
     def check_attribute(self, tree: Apply, value: Any) -> None:
         place = _attribute_argument(tree)

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from enum import Enum
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
+
+T = TypeVar("T")
 
 MAX_TEXT = 1_000_000
 """Longest text that an expression may make, in characters."""
@@ -104,7 +106,7 @@ def items_of(value: Any) -> list[Any]:
     return bounded(list(value.values() if isinstance(value, Mapping) else value))
 
 
-def bounded(value: Any) -> Any:
+def bounded(value: T) -> T:
     """Return a text or list that is not too long. Raises Failure otherwise."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         raise Failure(f"the text grows longer than {MAX_TEXT:,} characters")

@@ -152,7 +152,7 @@ class _Evaluator:
 
         def run(values: Mapping[str, Any]) -> str:
             text = "".join([part if isinstance(part, str) else part(values) for part in parts])
-            return str(bounded(text))
+            return bounded(text)
 
         return run
 

@@ -99,11 +99,11 @@ _KINDS = {
     "iterable_type": "a list", "path_type": "a path", "url_parsing": "a URL", "url_type": "a URL",
 }  # fmt: skip
 _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "greater_than": lambda ctx: f"greater than {show(ctx['gt'])}",
-    "greater_than_equal": lambda ctx: f"at least {show(ctx['ge'])}",
-    "less_than": lambda ctx: f"less than {show(ctx['lt'])}",
-    "less_than_equal": lambda ctx: f"at most {show(ctx['le'])}",
-    "multiple_of": lambda ctx: f"a multiple of {show(ctx['multiple_of'])}",
+    "greater_than": lambda ctx: f"greater than {_number(ctx['gt'])}",
+    "greater_than_equal": lambda ctx: f"at least {_number(ctx['ge'])}",
+    "less_than": lambda ctx: f"less than {_number(ctx['lt'])}",
+    "less_than_equal": lambda ctx: f"at most {_number(ctx['le'])}",
+    "multiple_of": lambda ctx: f"a multiple of {_number(ctx['multiple_of'])}",
     "string_pattern_mismatch": lambda ctx: f"text of the form {ctx['pattern']}",
     "literal_error": lambda ctx: str(ctx["expected"]).replace("'", '"'),
     "enum": lambda ctx: str(ctx["expected"]).replace("'", '"'),
@@ -134,6 +134,10 @@ def _sentence(problem: Any, place: str, value: Any, tp: Any) -> str:
     if kind in ("value_error", "assertion_error"):
         return f"is refused: {context.get('error', problem['msg'])}"
     return f"is refused: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _number(bound: Any) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else show(bound)
 
 
 def _length(value: Any, context: dict[str, Any]) -> int:
