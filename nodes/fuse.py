@@ -60,7 +60,7 @@ def reciprocal_rank_fusion(
     weights: dict[str, float] | list[float] | None = None,
     variant: RankVariant = "standard",
     single_list: SingleList = "renormalise",
-    top_k: PositiveInt | None = None,
+    limit: PositiveInt | None = None,
 ) -> Ranking:
     """Fuse rankings by reciprocal rank: each list gives a hit w / (k + rank), and the votes add up.
 
@@ -72,18 +72,18 @@ def reciprocal_rank_fusion(
         lists: the rankings, by the step they come from.
         k: added to every rank, at least 1.
         weights: one number of at least 0 for every list, by the name of its step (then every list must be named) or
-            in the order of the lists. A list with weight 0 is ignored, and hits that only it has do not appear.
+            in the order of the lists. A weight for a list that a skipped step left out is not used. A list with weight 0 is ignored, and hits that only it has do not appear.
         variant: `standard` adds w / (k + rank); `scaled` adds k * w / (k + rank - 1) with weights that sum to 1, so
             that rank 1 in every list gives 1.0; `qdrant` adds 1 / (rank / w + k - 1), where a weight stretches ranks
             instead of multiplying votes.
         single_list: when only one list has hits, `renormalise` still gives scores by rank, `passthrough` keeps the
             scores of that list.
-        top_k: how many hits to keep; all when left out.
+        limit: how many hits to keep; all when left out.
 
     Raises:
-        NodeInputError: a weight is negative, missing, or for a list that does not arrive.
+        NodeInputError: a weight is negative or missing.
     """
-    return fuse_by_rank(lists, k=k, weights=weights, variant=variant, single_list=single_list, top_k=top_k)
+    return fuse_by_rank(lists, k=k, weights=weights, variant=variant, single_list=single_list, top_k=limit)
 
 
 @node(
@@ -103,7 +103,7 @@ def fuse_linearly(
     weights: dict[str, float] | list[float] | None = None,
     on_dup: Literal["sum", "max"] = "sum",
     allow_mixed_scales: bool = False,
-    top_k: PositiveInt | None = None,
+    limit: PositiveInt | None = None,
 ) -> Ranking:
     """Fuse rankings by a weighted sum of their scores, each list brought to a common scale first.
 
@@ -116,13 +116,13 @@ def fuse_linearly(
             deviations from its mean; `dbsf` maps mean - 3 sd .. mean + 3 sd to 0..1 (population deviation),
             `dbsf_sample` the same with the sample deviation.
         weights: one number of at least 0 for every list, by the name of its step (then every list must be named) or
-            in the order of the lists. A list with weight 0 is ignored.
+            in the order of the lists. A weight for a list that a skipped step left out is not used. A list with weight 0 is ignored.
         on_dup: what a hit found by several lists gets: the `sum` of its weighted scores, or the largest (`max`).
         allow_mixed_scales: let `none` add scores of different kinds, such as a cosine and a BM25 score.
-        top_k: how many hits to keep; all when left out.
+        limit: how many hits to keep; all when left out.
 
     Raises:
-        NodeInputError: a weight is negative, missing, or for a list that does not arrive; or the lists have scores of
+        NodeInputError: a weight is negative or missing; or the lists have scores of
             different kinds and neither a normaliser nor `allow_mixed_scales` is given.
     """
     routes = weigh(lists, weights)
@@ -133,7 +133,7 @@ def fuse_linearly(
     else:
         values = add_up(_with_missing(routes, normalizer))
     kind: ScoreKind = "composite" if normalizer == "none" else "norm"
-    return arrange(routes, values, route="fuse.linear", score_kind=kind, top_k=top_k)
+    return arrange(routes, values, route="fuse.linear", score_kind=kind, top_k=limit)
 
 
 @node(
@@ -148,7 +148,7 @@ def combine(
     op: CombOperation = "sum",
     normalizer: Normalizer = "minmax",
     allow_mixed_scales: bool = False,
-    top_k: PositiveInt | None = None,
+    limit: PositiveInt | None = None,
 ) -> Ranking:
     """Fuse rankings by the classic combinations of scores (CombSUM, CombMNZ and their kin).
 
@@ -160,7 +160,7 @@ def combine(
             scores 0); `max`, `min`, `anz` (mean) and `med` (median) look only at the lists that have it.
         normalizer: brings each list to a common scale first, as in `fuse.linear`.
         allow_mixed_scales: let `none` combine scores of different kinds.
-        top_k: how many hits to keep; all when left out.
+        limit: how many hits to keep; all when left out.
 
     Raises:
         NodeInputError: the lists have scores of different kinds and neither a normaliser nor `allow_mixed_scales` is
@@ -181,27 +181,27 @@ def combine(
     if normalizer == "none":
         # The largest, smallest, mean or median of several cosines is a cosine again; a sum of them is not.
         kind = (None if op in ("sum", "mnz") else shared_kind(routes)) or "composite"
-    return arrange(routes, values, route="fuse.comb", score_kind=kind, top_k=top_k)
+    return arrange(routes, values, route="fuse.comb", score_kind=kind, top_k=limit)
 
 
 @node(
     "fuse.round_robin",
     example="""
-    merger: {use: fuse.round_robin, lists: {dense: $dense, sparse: $sparse}, top_k: 10}
+    merger: {use: fuse.round_robin, lists: {dense: $dense, sparse: $sparse}, limit: 10}
     """,
 )
-def round_robin(lists: FanIn[Ranking], *, top_k: PositiveInt | None = None) -> Ranking:
+def round_robin(lists: FanIn[Ranking], *, limit: PositiveInt | None = None) -> Ranking:
     """Take hits in turn: the first of every list, then the second of every list, and so on, each hit once.
 
     The score is 1 / rank in the new order; the original scores stay under `scores`.
 
     Args:
         lists: the rankings, by the step they come from.
-        top_k: how many hits to keep; all when left out.
+        limit: how many hits to keep; all when left out.
     """
     rounds = zip_longest(*(ranking.hits for ranking in lists.values()))
     turns = (hit for turn in rounds for hit in turn if hit is not None)
-    return _in_order(lists, turns, route="fuse.round_robin", top_k=top_k)
+    return _in_order(lists, turns, route="fuse.round_robin", limit=limit)
 
 
 @node(
@@ -220,7 +220,7 @@ def append(lists: FanIn[Ranking], *, limit: PositiveInt | None = None) -> Rankin
         limit: how many hits to keep; all when left out.
     """
     hits = chain.from_iterable(ranking.hits for ranking in lists.values())
-    return _in_order(lists, hits, route="fuse.append", top_k=limit)
+    return _in_order(lists, hits, route="fuse.append", limit=limit)
 
 
 def _mean(values: list[float]) -> float:
@@ -230,10 +230,10 @@ def _mean(values: list[float]) -> float:
 _OVER_PRESENT: dict[str, Callable[[list[float]], float]] = {"max": max, "min": min, "anz": _mean, "med": median}
 
 
-def _in_order(lists: Mapping[str, Ranking], hits: Iterable[Hit], *, route: str, top_k: int | None) -> Ranking:
+def _in_order(lists: Mapping[str, Ranking], hits: Iterable[Hit], *, route: str, limit: int | None) -> Ranking:
     order = dict.fromkeys(hit.id for hit in hits)
     values = {id_: 1.0 / rank for rank, id_ in enumerate(order, start=1)}
-    return arrange(weigh(lists, None), values, route=route, score_kind="rank", top_k=top_k)
+    return arrange(weigh(lists, None), values, route=route, score_kind="rank", top_k=limit)
 
 
 def _present(routes: list[Route], normalizer: Normalizer) -> dict[str, list[float]]:

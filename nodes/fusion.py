@@ -13,7 +13,7 @@ from typing import Literal
 
 from ragbraid.registry.contracts import Hit, Ranking, RouteScore, ScoreKind
 from ragbraid.registry.errors import NodeInputError
-from ragbraid.registry.suggest import did_you_mean
+from ragbraid.registry.suggest import nearest
 
 Weights = dict[str, float] | list[float] | None
 RankVariant = Literal["standard", "scaled", "qdrant"]
@@ -92,7 +92,7 @@ def weigh(lists: Mapping[str, Ranking], weights: Weights) -> list[Route]:
         weights: one number for every list, by name or in the order of the lists; None gives every list 1.
 
     Raises:
-        NodeInputError: a weight is negative or not finite, is missing, belongs to no list, or all of them are 0.
+        NodeInputError: a weight is negative or not finite, is missing, or all of them are 0.
     """
     if weights is None:
         return [Route(name, ranking) for name, ranking in lists.items()]
@@ -216,18 +216,14 @@ def _named(names: Sequence[str], weights: dict[str, float] | list[float]) -> dic
             listed = ", ".join(f"`{name}`" for name in names) or "none"
             raise NodeInputError(f"There are {len(weights)} weights for {len(names)} lists ({listed}).")
         return dict(zip(names, weights, strict=True))
-    for name in weights:
-        if name not in names:
-            known = ", ".join(f"`{known}`" for known in names) or "none"
-            raise NodeInputError(
-                f"There is a weight for `{name}`, but no list of that name arrives; the lists are: {known}.",
-                hint=did_you_mean(name, names),
-            )
+    # A weight for a list that is not here is none of our business: its step may have been skipped, and a misspelt name
+    # is found by the checker (RB904) and by the name that then has no weight.
     missing = [name for name in names if name not in weights]
     if missing:
+        misspelt = nearest(missing[0], set(weights) - set(names))
         raise NodeInputError(
             f"`{missing[0]}` has no weight, although other lists have one; weights by name must name every list.",
-            hint=f"add `{missing[0]}: 0` to ignore that list",
+            hint=f"is `{misspelt}` meant to be `{missing[0]}`?" if misspelt else f"add `{missing[0]}: 0` to ignore it",
         )
     return {name: weights[name] for name in names}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import PositiveInt
 
@@ -20,7 +20,7 @@ from ragbraid.nodes.load_text import ReadText, UnreadableText, decode, read_mark
 from ragbraid.registry.context import report_note, report_progress
 from ragbraid.registry.contracts import Document, DocumentSet, SourceFailure
 from ragbraid.registry.errors import NodeInputError
-from ragbraid.registry.node import node
+from ragbraid.registry.node import FilePath, node
 
 FileFormat = Literal["text", "markdown", "html"]
 
@@ -42,7 +42,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ragbraid:document")
 )
 def load_files(
     *,
-    path: str,
+    path: Annotated[str, FilePath()],
     pattern: str | list[str] = "**/*",
     exclude: list[str] | None = None,
     encoding: str | None = None,
@@ -57,7 +57,7 @@ def load_files(
     is a simple mapping. Line breaks become `\\n`. Hidden files and folders are passed over unless a pattern names them.
 
     Args:
-        path: a file, a folder, or a pattern such as `docs/**/*.md`; relative to the working directory.
+        path: a file, a folder, or a pattern such as `docs/**/*.md`; in a flow file relative to it, else to the working directory.
         pattern: which files of a folder to read, by path relative to it; `**` spans folders. One pattern or several.
         exclude: patterns of files and folders to leave out.
         encoding: how the files are encoded; recognised (byte order mark, UTF-8, then by content) when left out.
@@ -105,7 +105,9 @@ def load_files(
     passages: {use: load.jsonl, path: passages.jsonl.gz, id_field: id, text_field: text}
     """,
 )
-def load_jsonl(*, path: str, id_field: str = "id", text_field: str = "text", title_field: str = "title") -> DocumentSet:
+def load_jsonl(
+    *, path: Annotated[str, FilePath()], id_field: str = "id", text_field: str = "text", title_field: str = "title"
+) -> DocumentSet:
     """Read ready passages from a JSON Lines file, one document per line.
 
     A document's `id` and `source` are the line's id, its `content_hash` is the SHA-256 of the line. Other fields that
@@ -114,7 +116,7 @@ def load_jsonl(*, path: str, id_field: str = "id", text_field: str = "text", tit
     be complete.
 
     Args:
-        path: the file, UTF-8, plain or compressed with gzip (told by its content); relative to the working directory.
+        path: the file, UTF-8, plain or compressed with gzip (told by its content); in a flow file relative to it, else to the working directory.
         id_field: the field with the id, a text or a whole number.
         text_field: the field with the text.
         title_field: the field with the title; a line may lack it.
