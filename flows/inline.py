@@ -36,7 +36,6 @@ class ThreadCall(StepContext):
         super().__init__(path=entry.path)
         self._entry = entry
         self._abandoned = False
-        self._loop = asyncio.get_running_loop()
         self.on_progress = self._progress
         self.on_usage = self._usage
 
@@ -61,7 +60,7 @@ class ThreadCall(StepContext):
     def _progress(self, label: str, done: int, total: int | None) -> None:
         self._stop_if_abandoned()
         if self._entry.on_progress is not None:
-            self._loop.call_soon_threadsafe(self._entry.on_progress, label, done, total)
+            self._entry.on_progress(label, done, total)
 
     def _usage(self, usage: Usage) -> None:
         if self._entry.on_usage is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable
 from functools import partial
 from time import perf_counter
@@ -24,7 +25,18 @@ from ragbraid.registry.errors import NodeOutputError, RagbraidError, RunError
 class Run:
     """What all steps of one run share."""
 
-    __slots__ = ("_opened", "cache", "executor", "limits", "listener", "resources", "trace", "watched")
+    __slots__ = (
+        "_loop",
+        "_opened",
+        "_thread",
+        "cache",
+        "executor",
+        "limits",
+        "listener",
+        "resources",
+        "trace",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -43,15 +55,16 @@ class Run:
         self.limits = limits
         self.watched = listener is not None or limits.counted
         self._opened: dict[tuple[str, str], Any] = {}
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     def begin(self, entry: StepTrace) -> None:
         """Tell the listener that a step starts, and connect the step's own reports."""
         if self.limits.counted:
             entry.on_usage = partial(self.limits.charge, entry.path)
-        listener = self.listener
-        if listener is not None:
-            entry.on_progress = partial(_tell_progress, listener, entry)
-            listener(RunEvent("started", entry.path, entry.node))
+        if self.listener is not None:
+            entry.on_progress = partial(self._progress, entry)
+            self.listener(RunEvent("started", entry.path, entry.node))
 
     def end(self, entry: StepTrace) -> None:
         """Tell the listener how a step ended."""
@@ -59,6 +72,12 @@ class Run:
             seconds = (entry.ended or entry.started) - entry.started
             event = RunEvent("finished", entry.path, entry.node, entry.outcome, seconds, entry.output, entry.error)
             self.listener(event)
+
+    def _progress(self, entry: StepTrace, label: str, done: int, total: int | None) -> None:
+        if threading.get_ident() != self._thread:  # listeners need not be safe under threads
+            self._loop.call_soon_threadsafe(self._progress, entry, label, done, total)
+        elif self.listener is not None:
+            self.listener(RunEvent("progress", entry.path, entry.node, label=label, done=done, total=total))
 
     async def open(self, step: CompiledStep) -> dict[str, Any]:
         """Return the resources of a step by parameter. Those that are not open yet are opened in a worker thread."""
@@ -195,7 +214,3 @@ def _is_being_cancelled() -> bool:
     """Whether the cancellation comes from outside of the node, who may also have awaited something cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-def _tell_progress(listener: Listener, entry: StepTrace, label: str, done: int, total: int | None) -> None:
-    listener(RunEvent("progress", entry.path, entry.node, label=label, done=done, total=total))

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
+from ragbraid.flows.secrets import redact
 from ragbraid.registry.context import ProgressListener, StepContext, StepStatus, UsageListener
 from ragbraid.registry.contracts import Answer, Ranking, Usage
 from ragbraid.registry.errors import RunError, SettingsError
@@ -194,14 +195,14 @@ def is_empty(value: Any) -> bool:
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return a value as JSON of bounded size.
 
-    Texts longer than 2,000 characters and lists or mappings longer than 20 are cut and end with the number of what is
+    Secrets that this process has resolved are replaced by their references. Texts longer than 2,000 characters and lists or mappings longer than 20 are cut and end with the number of what is
     left out. Models and dataclasses become their fields; anything else that is no JSON value is shown by its class
     alone, since its text might hold what must not be shown.
     """
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        text = str(value.value) if isinstance(value, Enum) else value
+        text = redact(str(value.value) if isinstance(value, Enum) else value)
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text) - MAX_TEXT:,} more characters)"
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -247,7 +248,7 @@ def _error_dict(error: BaseException | None) -> dict[str, Any] | None:
         "kind": run_error.kind if run_error else "failed",
         "step": run_error.step if run_error else None,
         "message": bounded(str(error)),
-        "hint": getattr(error, "hint", None),
+        "hint": bounded(getattr(error, "hint", None)),
     }
 
 

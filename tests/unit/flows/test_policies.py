@@ -321,6 +321,11 @@ def test_a_post_condition_that_does_not_hold_is_a_contract_failure(plans, held):
 @pytest.mark.parametrize("function", [give, block])
 def test_notes_progress_and_degradation_reach_trace_and_listener(plans, held, function):
     events: list[RunEvent] = []
+    threads: list[int] = []
+
+    def listen(event: RunEvent) -> None:
+        events.append(event)
+        threads.append(threading.get_ident())
 
     def report() -> str:
         report_progress("files", 1, 4)
@@ -330,11 +335,13 @@ def test_notes_progress_and_degradation_reach_trace_and_listener(plans, held, fu
 
     port = {"value": report} if function is give else {"does": report}
     trace = Trace()
-    run(plans.plan({"s": plans.use(function, port)}), held(), listener=events.append, trace=trace)
+    run(plans.plan({"s": plans.use(function, port)}), held(), listener=listen, trace=trace)
     entry = trace.step("s")
     assert (entry.outcome, entry.notes) == ("degraded", ["one of them was empty", "only half was read"])
     progress = next(event for event in events if event.kind == "progress")
     assert (progress.path, progress.label, progress.done, progress.total) == ("s", "files", 1, 4)
+    assert [event.kind for event in events] == ["started", "progress", "finished"]
+    assert set(threads) == {threading.get_ident()}
 
 
 def test_reports_of_branches_that_run_at_once_go_to_their_own_steps(plans, held):

@@ -2,30 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
-import signal
 import threading
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from ragbraid.dsl.plan import Body, Computed, Converted, Literally, Plan, Sequenced, SlotRef, Step
-from ragbraid.flows.compiled import CompiledBody
-from ragbraid.flows.frames import Frame
-from ragbraid.flows.limits import RunLimits
-from ragbraid.flows.runner import RunEvent, RunResult
-from ragbraid.flows.scheduler import run_body, run_plan
-from ragbraid.flows.steps import Run
-from ragbraid.flows.trace import Trace
+from ragbraid.dsl.compile import check_text
+from ragbraid.dsl.plan import Computed, Converted, Literally, Plan, Sequenced, SlotRef
+from ragbraid.flows.runner import RunResult
+from ragbraid.flows.scheduler import run_plan
+from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.contracts import FanIn, Hit, Query, Ranking
 from ragbraid.registry.conversions import CONVERSIONS
-from ragbraid.registry.errors import NodeInputError, NodeOutputError, RunError, ServiceError, SettingsError
+from ragbraid.registry.errors import NodeInputError, NodeOutputError, RunError, SettingsError
 from ragbraid.registry.node import node
-
-Act = Callable[[], Any]
-"""What a test wants a node to do; handed in as a literal."""
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
@@ -56,12 +47,6 @@ def block(does: Any, x: int = 0) -> int:
     return x
 
 
-@node("demo.say")
-async def say(does: Any) -> Any:
-    """Give whatever the test's function gives."""
-    return await does()
-
-
 @node("demo.total")
 def total(parts: FanIn[int]) -> int:
     """Add what arrives."""
@@ -87,23 +72,10 @@ def number(x: int) -> int:
     return "seven" if x == 7 else x  # type: ignore[return-value]
 
 
-@node("demo.nap")
-def nap(x: int) -> int:
-    """Hold up the loop for longer than a worker's turn."""
-    time.sleep(0.03)
-    return x
-
-
 @node("demo.half")
 def half(x: float) -> float:
     """Halve."""
     return x / 2
-
-
-@node("demo.read")
-def read_query(query: Query) -> str:
-    """Give a query's text."""
-    return query.text
 
 
 @node("demo.count")
@@ -405,275 +377,33 @@ def test_inputs_of_the_flow_are_checked_and_the_failed_run_has_a_trace(plans, he
     assert (error.trace.status, error.trace.steps) == ("failed", [])
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
-
-
-async def fail_with(error: Exception) -> None:
-    raise error
-
-
-def test_a_foreign_exception_becomes_a_run_error_that_names_step_and_class(plans, held):
-    plan = plans.plan({"s": plans.use(act, {"does": lambda: fail_with(ValueError("too odd"))})})
-    error = expect_failure(plan, held())
-    assert (str(error), error.kind, error.step) == ("`s` failed with ValueError: too odd", "failed", "s")
-    assert isinstance(error.__cause__, ValueError)
-    assert error.trace.step("s").outcome == "failed"
-    assert error.trace.status == "failed"
-
-
-def test_an_error_of_ours_keeps_its_class_and_kind(plans, held):
-    service = ServiceError("the model is busy", kind="rate_limit")
-    error = expect_failure(plans.plan({"s": plans.use(act, {"does": lambda: fail_with(service)})}), held())
-    assert error is service
-    assert (error.kind, error.step) == ("rate_limit", "s")
-
-
-@pytest.mark.parametrize("order", [("fails", "hangs"), ("hangs", "fails")])
-@pytest.mark.parametrize("rooted", [True, False])
-def test_a_failure_cancels_its_siblings_and_waits_for_them(plans, held, order, rooted):
-    seen: list[str] = []
-
-    async def main() -> tuple[Any, int, int]:
-        hanging = asyncio.Event()
-
-        async def hang() -> None:
-            hanging.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                seen.append("cleaned up")
-
-        async def fail() -> None:
-            await hanging.wait()
-            raise ValueError("no")
-
-        ports = {"fails": {"does": fail}, "hangs": {"does": hang}}
-        after = () if rooted else ("root",)
-        uses = {name: plans.use(act, ports[name], after=after) for name in order}
-        root = {} if rooted else {"root": plans.use(add, {"x": 1})}
-        parts = {"parts": {"fails": "$fails", "hangs": "$hangs"}}
-        plan = plans.plan({**root, **uses, "sum": plans.use(total, parts)})
-        with pytest.raises(RunError, match="`fails` failed with ValueError: no") as caught:
-            await run_plan(plan, {}, resources=held())
-        task = asyncio.current_task()
-        assert task is not None
-        await asyncio.sleep(0)  # a cancellation that was ours must not be left over
-        return caught.value, len(asyncio.all_tasks()), task.cancelling()
-
-    error, tasks, cancelling = asyncio.run(main())
-    assert (seen, tasks, cancelling) == (["cleaned up"], 1, 0)
-    assert {step.path: step.outcome for step in error.trace.steps if step.path != "root"} == {
-        "fails": "failed",
-        "hangs": "failed",
-    }
-    assert error.trace.step("hangs").error.kind == "cancelled"
-
-
-def test_a_failure_while_many_tasks_wait_leaves_nothing_behind(plans, held):
-    async def main() -> int:
-        async def fail() -> None:
-            await asyncio.sleep(0)
-            raise ValueError("no")
-
-        uses = {f"w{i}": plans.use(act, {"does": asyncio.Event().wait}, after=("root",)) for i in range(20)}
-        uses["bad"] = plans.use(act, {"does": fail}, after=("root",))
-        plan = plans.plan({"root": plans.use(add, {"x": 1}), **uses})
-        with pytest.raises(RunError):
-            await run_plan(plan, {}, resources=held())
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1
-
-
-def test_a_node_that_awaited_something_cancelled_fails_and_does_not_cancel_the_run(plans, held):
-    async def cancelled_inside() -> None:
-        raise asyncio.CancelledError
-
-    error = expect_failure(plans.plan({"s": plans.use(act, {"does": cancelled_inside})}), held())
-    assert (error.kind, error.step, error.trace.status) == ("cancelled", "s", "failed")
-
-
-# -- cancellation ------------------------------------------------------------------------------------------------------
-
-
-def test_cancelling_a_run_stops_all_that_it_started_and_the_trace_says_so(plans, held):
-    trace = Trace()
-
-    async def main() -> int:
-        started = asyncio.Barrier(3)
-
-        async def hang() -> None:
-            await started.wait()
-            await asyncio.Event().wait()
-
-        uses = {name: plans.use(act, {"does": hang}) for name in ("a", "b")}
-        plan = plans.plan({**uses, "c": plans.use(add, {"x": "$a"})})
-        task = asyncio.create_task(run_plan(plan, {}, resources=held(), trace=trace))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(main()) == 1
-    assert trace.status == "cancelled"
-    assert {step.path: step.outcome for step in trace.steps} == {"a": "failed", "b": "failed"}
-    assert trace.to_dict()["steps"][0]["error"]["kind"] == "cancelled"
-
-
-def test_ctrl_c_ends_the_run_and_the_trace_says_cancelled(plans, held):
-    trace = Trace()
-
-    async def interrupt() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        await asyncio.Event().wait()
-
-    plan = plans.plan({"a": plans.use(act, {"does": interrupt})})
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, held(), trace=trace)
-    assert trace.status == "cancelled"
-
-
-def test_a_long_run_of_computing_steps_lets_others_have_a_turn(plans, held):
-    async def main() -> bool:
-        uses = {f"s{i}": plans.use(nap, {"x": f"$s{i - 1}" if i else 0}) for i in range(5)}
-        task = asyncio.create_task(run_plan(plans.plan(uses), {}, resources=held()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return task.cancelled()
-
-    assert asyncio.run(main())
-
-
-# -- nesting -----------------------------------------------------------------------------------------------------------
-
-
-def nested(plans: Any, inner: Body, held: Any, outer_value: int) -> tuple[Any, Trace]:
-    """Run `inner` three times inside a step of a body around it, as a block will."""
-    trace = Trace()
-    frames: list[Frame] = []
-
-    async def main() -> Any:
-        compiled = CompiledBody(inner, {})
-
-        async def repeat() -> int:
-            last = 0
-            for number in range(3):
-                outer = frames[0]
-                frame = Frame(compiled.size, parent=outer, prefix=f"block[{number}].")
-                frame.values[0] = last
-                await run_body(compiled, frame, runs[0])
-                last = frame.values[-1]
-            return last
-
-        runs: list[Any] = []
-        plan = plans.plan({"base": plans.use(add, {"x": "$n"}), "block": plans.use(say, {"does": repeat}, after=("base",))},
-                          inputs={"n": int})  # fmt: skip
-        body = CompiledBody(plan.body, {})
-        runs.append(Run(trace, held(), None, None, None, RunLimits(plan.limits)))
-        frames.append(Frame(body.size))
-        frames[0].values[0] = outer_value
-        await run_body(body, frames[0], runs[0])
-        return frames[0].values[-1]
-
-    return asyncio.run(main()), trace
-
-
-def test_a_body_runs_inside_a_body_and_reads_the_scope_around_it(plans, held):
-    base = SlotRef(1, 1, (), "$base")
-    inner = plans.body({"sum": plans.use(aadd, {"x": "$last", "y": base})}, inputs=("last",))
-    value, trace = nested(plans, inner, held, outer_value=9)
-    assert value == 30
-    assert [step.path for step in trace.steps] == ["base", "block", "block[0].sum", "block[1].sum", "block[2].sum"]
-
-
-def test_a_failure_inside_an_inner_body_names_the_inner_step(plans, held):
-    inner = plans.body(
-        {
-            "waits": plans.use(act, {"does": lambda: asyncio.Event().wait()}),
-            "bad": plans.use(act, {"does": lambda: fail_with(ValueError("no"))}),
-        },
-        inputs=("last",),
-    )
-    with pytest.raises(RunError, match="no") as caught:
-        nested(plans, inner, held, outer_value=1)
-    assert caught.value.step == "block[0].bad"
-
-
-# -- executors and listeners -------------------------------------------------------------------------------------------
-
-
-class Recording:
-    """An executor that notes what it is asked to do."""
-
-    def __init__(self, handles_policies: bool, attempts: int = 1, stored: Mapping[str, Any] | None = None) -> None:
-        self.handles_policies = handles_policies
-        self.attempts = attempts
-        self.stored = dict(stored or {})
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-
-    async def execute(
-        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
-    ) -> Any:
-        self.asked.append((path, dict(inputs)))
-        if path in self.stored:
-            return self.stored[path]
-        for _ in range(self.attempts - 1):
-            try:
-                return await call()
-            except RunError:
-                continue
-        return await call()
-
-
-def test_an_executor_makes_every_call_and_sees_the_checked_inputs(plans, held):
-    executor = Recording(handles_policies=False)
-    plan = plans.plan({"a": plans.use(add, {"x": 1}), "b": plans.use(aadd, {"x": "$a"})})
-    assert run(plan, held(), executor=executor).outputs == 3
-    assert executor.asked == [("a", {"x": 1}), ("b", {"x": 2})]
-
-
-def test_an_executor_that_handles_policies_retries_and_caches_by_itself(plans, held):
-    calls: list[int] = []
-
-    async def second_time() -> None:
-        calls.append(1)
-        if len(calls) == 1:
-            raise ServiceError("busy", kind="rate_limit")
-
-    executor = Recording(handles_policies=True, attempts=2, stored={"known": 40})
-    plan = plans.plan(
-        {"known": plans.use(add, {"x": 1}), "again": plans.use(act, {"does": second_time, "x": "$known"})}
-    )
-    result = run(plan, held(), executor=executor)
-    assert result.outputs == 40
-    assert (result.trace.step("known").cached, result.trace.step("known").attempts) == (True, 0)
-    assert (result.trace.step("again").cached, result.trace.step("again").attempts) == (False, 2)
-
-
-def test_what_an_executor_kept_from_another_day_is_checked_too(plans, held):
-    executor = Recording(handles_policies=True, stored={"known": "forty"})
-    error = expect_failure(plans.plan({"known": plans.use(add, {"x": 1})}), held(), executor=executor)
-    assert isinstance(error, NodeOutputError)
-
-
-def test_the_listener_hears_of_every_step_from_start_to_end(plans, held):
-    events: list[RunEvent] = []
-    plan = plans.plan({"a": plans.use(add, {"x": 1}), "b": plans.use(add, {"x": "$a"}, when=Literally(False))})
-    run(plan, held(), listener=events.append)
-    assert [(event.kind, event.path, event.node, event.status, event.output) for event in events] == [
-        ("started", "a", "demo.add@1", None, None),
-        ("finished", "a", "demo.add@1", "ok", 2),
-        ("started", "b", "demo.add@1", None, None),
-        ("finished", "b", "demo.add@1", "skipped", None),
-    ]
-
-
-def test_the_listener_hears_of_a_failure_too(plans, held):
-    events: list[RunEvent] = []
-    plan = plans.plan({"a": plans.use(act, {"does": lambda: fail_with(ValueError("no"))})})
-    error = expect_failure(plan, held(), listener=events.append)
-    assert (events[-1].status, events[-1].error) == ("failed", error)
+# -- with the compiler -------------------------------------------------------------------------------------------------
+
+FLOW = """
+ragbraid: 1
+name: policies
+inputs:
+  n: int
+  wanted: bool = true
+nodes:
+  a: {use: demo.add, x: $n, y: "${ n * 2 }"}
+  b: {use: demo.aadd, x: $n, when: $wanted}
+  bad: {use: demo.number, x: 7, on_error: {use: demo.add, x: $a, y: 100}, retry: 2}
+  sum: {use: demo.total, parts: [$a, $bad], ensure: "${ out > n }", timeout: 30s}
+  keys: {use: demo.present, parts: [$a, $b]}
+outputs: {sum: $sum, keys: $keys}
+"""
+
+
+def test_a_checked_file_runs_as_it_is_written(held):
+    catalogue = Catalogue()
+    for function in (add, aadd, number, total, present):
+        catalogue.add_node(function)
+    checked = check_text(FLOW, "policies.yaml", catalogue)
+    assert [finding.message for finding in checked.findings] == []
+    assert checked.plan is not None
+    result = run(checked.plan, held(), {"n": 2, "wanted": False})
+    assert result.outputs == {"sum": 112, "keys": ["a", "b"]}
+    outcomes = {step.path: step.outcome for step in result.trace.steps}
+    assert (outcomes["b"], outcomes["bad"], outcomes["sum"]) == ("skipped", "failed", "ok")
+    assert len(outcomes) == 6

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragbraid.flows import secrets
 from ragbraid.flows.scheduler import run_plan
 from ragbraid.flows.trace import Trace, bounded, is_empty
 from ragbraid.registry.context import report_usage
@@ -182,3 +183,10 @@ def test_a_step_that_was_not_started_has_no_entry(plans, held):
     trace = run(plans.plan({"s": plans.use(give, {"value": 1})}), held()).trace
     with pytest.raises(KeyError):
         trace.step("t")
+
+
+def test_a_secret_that_a_service_echoed_is_not_in_the_trace(plans, held, monkeypatch):
+    monkeypatch.setattr("ragbraid.flows.secrets._redactor", type(secrets._redactor)())
+    secrets.hide("sk-very-secret-value", "${env.KEY}")
+    trace = run(plans.plan({"s": plans.use(give, {"value": "refused: sk-very-secret-value"})}), held()).trace
+    assert trace.to_dict()["steps"][0]["output"] == "refused: ${env.KEY}"
