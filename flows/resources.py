@@ -58,6 +58,10 @@ class BoundResource:
     origin: str
 
 
+_Binding = tuple[str, Mapping[str, Any], Path, str]
+"""Provider, its settings, the folder that relative paths start from, and the place of the binding."""
+
+
 # -- binding -----------------------------------------------------------------------------------------------------------
 
 
@@ -67,7 +71,34 @@ def bind_resource(name: str, role: str, plan: Plan, project: Project, catalogue:
     Raises:
         SettingsError: nothing is bound, the provider is unknown or of another role, or a setting is wrong.
     """
-    provider_name, settings, folder, origin = _binding(name, role, plan, project)
+    return _bind(name, role, _binding(name, role, plan, project), catalogue)
+
+
+def bind_project_resource(name: str, role: str, project: Project, catalogue: Catalogue) -> BoundResource:
+    """Find what stands behind a name of the project file, or behind an embedded default, without a flow.
+
+    Raises:
+        SettingsError: as `bind_resource`; names what the project has for the role.
+    """
+    binding = _project_binding(name, role, project)
+    if binding is None:
+        known = project_resource_names(project, catalogue, role)
+        listed = ", ".join(f"`{other}`" for other in known) or "nothing"
+        raise SettingsError(
+            f"the project binds no resource `{name}`; for the role {role} it has {listed}",
+            hint=did_you_mean(name, known),
+        )
+    return _bind(name, role, binding, catalogue)
+
+
+def project_resource_names(project: Project, catalogue: Catalogue, role: str) -> list[str]:
+    """Return the names that serve a role in the project, the embedded default among them."""
+    named = [name for name, found in resource_roles(project, catalogue).items() if found == role]
+    return sorted({*named, role} if role in DEFAULTS and role not in project.resources else named)
+
+
+def _bind(name: str, role: str, binding: _Binding, catalogue: Catalogue) -> BoundResource:
+    provider_name, settings, folder, origin = binding
     provider = catalogue.find_resource(provider_name)
     if provider is None:
         known = [other.name for other in catalogue.resources() if other.role == role]
@@ -129,20 +160,26 @@ def optional_resources(plan: Plan) -> frozenset[str]:
     return frozenset(optional - needed)
 
 
-def _binding(name: str, role: str, plan: Plan, project: Project) -> tuple[str, Mapping[str, Any], Path, str]:
+def _binding(name: str, role: str, plan: Plan, project: Project) -> _Binding:
     if (declared := plan.resources.get(name)) is not None:
         where = f"resource `{name}` at {declared.span}"
         return declared.provider, declared.settings, Path(plan.file).resolve().parent, where
-    if (entry := project.resources.get(name)) is not None:
-        return entry.provider, entry.settings, project.folder, entry.origin
-    if name == role and role in DEFAULTS:
-        provider, settings = DEFAULTS[role]
-        return provider, settings, project.folder, f"embedded default of `{role}`"
+    if (found := _project_binding(name, role, project)) is not None:
+        return found
     example = _WHAT_TO_BIND.get(role, 'use = "..."')
     raise SettingsError(
         f"the flow `{plan.name}` needs the resource `{name}` ({role}), and nothing is bound to it",
         hint=f"write `[resources.{name}]` with `{example}` into ragbraid.toml, or bind it under `resources` in the flow",
     )
+
+
+def _project_binding(name: str, role: str, project: Project) -> _Binding | None:
+    if (entry := project.resources.get(name)) is not None:
+        return entry.provider, entry.settings, project.folder, entry.origin
+    if name == role and role in DEFAULTS:
+        provider, settings = DEFAULTS[role]
+        return provider, settings, project.folder, f"embedded default of `{role}`"
+    return None
 
 
 def _check_settings(provider: ResourceProvider, settings: Mapping[str, Any], origin: str) -> None:
