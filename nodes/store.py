@@ -207,13 +207,13 @@ class Store(Protocol):
         ...
 
     def search_dense(self, vector: Vector, limit: int, where: Tests) -> list[ScoredPoint]:
-        """Return the nearest points by cosine, best first, equal scores in order of id."""
+        """Return the nearest points by cosine, best first, equal scores in order of chunk id (else id)."""
         ...
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS
     ) -> list[ScoredPoint]:
-        """Return the points with the greatest weighted dot product, best first, equal scores in order of id.
+        """Return the points with the greatest weighted dot product, best first, equal scores in order of chunk id.
 
         `corpus` names the points that the inverse document frequency counts, whatever `where` says: all chunks, or
         those of one generation.
@@ -253,7 +253,7 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
 
 
 def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[ScoredPoint]:
-    """Return the best `limit` points, equal scores in order of id, also where equal scores straddle the cut.
+    """Return the best `limit` points, equal scores in order of chunk id, also where equal scores straddle the cut.
 
     Which of several equal scores an engine keeps depends on the order in which it happened to store them, so two
     ingestions of one corpus would answer differently. Asking for a few more settles nearly every cut at once.
@@ -264,11 +264,16 @@ def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[S
     """
     surplus = _FIRST_SURPLUS
     while True:
-        found = sorted(fetch(limit + surplus), key=lambda point: (-point.score, point.id))
+        found = sorted(fetch(limit + surplus), key=_by_score)
         settled = len(found) < limit + surplus or found[-1].score < found[limit - 1].score
         if settled or surplus >= _LAST_SURPLUS:
             return found[:limit]
         surplus *= 8
+
+
+def _by_score(point: ScoredPoint) -> tuple[float, str, str]:
+    # Ids of points differ between two histories of one corpus, ids of chunks do not.
+    return -point.score, point.payload.get("chunk_id", ""), point.id
 
 
 def payload_path(key: str) -> str:

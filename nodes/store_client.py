@@ -6,6 +6,7 @@ every call on one folder goes through one lock. A server is safe, and may have o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -55,6 +56,11 @@ class _LocalClient:
         self.handles = 0
         self.states: dict[str, SharedState] = {}
         self.client = QdrantClient(location=MEMORY) if path == MEMORY else QdrantClient(path=path)
+        atexit.register(self.client.close)  # or its own finalizer fails noisily at the end of the process
+
+    def close(self) -> None:
+        atexit.unregister(self.client.close)
+        self.client.close()
 
 
 _locals: dict[str, _LocalClient] = {}
@@ -278,7 +284,7 @@ def open_local(path: str | os.PathLike[str], name: str) -> ClientStore:
             held.handles -= 1
             if held.handles == 0:
                 _locals.pop(key, None)
-                held.client.close()
+                held.close()
 
     return ClientStore(local.client, name, location=f"{key} ({name})", lock=local.lock, shared=shared, release=release)
 

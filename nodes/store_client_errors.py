@@ -37,7 +37,7 @@ def _text_of(error: Exception) -> str:
 
 _SENTENCES: tuple[tuple[FailureKind, tuple[str, ...], str], ...] = (
     (
-        "failed",
+        "unavailable",
         ("already accessed by another instance", "alreadylocked"),
         (
             "knowledge base {location} is open in another process; close it there, or share one between processes with "

@@ -30,14 +30,12 @@ from ragbraid.nodes.store import (
     Point,
     ScoredPoint,
     SharedState,
-    Test,
     Tests,
-    is_exact_number,
-    payload_path,
     settle_ties,
 )
+from ragbraid.nodes.store_edge_values import configuration, from_engine, to_engine, to_filter
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.resources import Scalar, SparseVector
+from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CONFIG_FILE = "edge_config.json"
-_NO_GRAPH_INDEX_KB = 2**40
+MIN_FREE_BYTES = 128 * 2**20
+"""Free room that a write asks for: the engine maps files into memory, and on a full disk the system kills the process."""
 
 
 class _Engine:
@@ -108,9 +107,10 @@ class EdgeStore:
                 return
             with self._plain_errors():
                 self._root.mkdir(parents=True, exist_ok=True)
+                self._require_room()
                 # Made beside and moved, so that a killed process leaves no half-made collection under the name.
                 draft = self._root / f".{self._folder.name}.{uuid.uuid4().hex}"
-                shard = edge.EdgeShard.create(str(draft), _configuration(dimension))
+                shard = edge.EdgeShard.create(str(draft), configuration(dimension))
                 for key in INDEXED_KEYWORDS:
                     index = edge.UpdateOperation.create_field_index(key, edge.PayloadSchemaType.Keyword)
                     shard.update(index)
@@ -140,7 +140,7 @@ class EdgeStore:
         import qdrant_edge as edge
 
         for start in range(0, len(points), WRITE_BATCH):
-            batch = [_to_engine(point) for point in points[start : start + WRITE_BATCH]]
+            batch = [to_engine(point) for point in points[start : start + WRITE_BATCH]]
             self._update(edge.UpdateOperation.upsert_points(batch))
 
     def patch(self, payload: Payload, *, ids: Sequence[str] | None = None, where: Tests | None = None) -> None:
@@ -150,7 +150,7 @@ class EdgeStore:
         if ids is not None:
             self._update(edge.UpdateOperation.set_payload(list(ids), payload))
         if where is not None:
-            self._update(edge.UpdateOperation.set_payload_by_filter(_filter(where), payload))
+            self._update(edge.UpdateOperation.set_payload_by_filter(to_filter(where), payload))
 
     def set_sparse(self, items: Mapping[str, SparseVector]) -> None:
         """Replace the sparse vectors of existing points."""
@@ -172,14 +172,14 @@ class EdgeStore:
         if ids is not None:
             self._update(edge.UpdateOperation.delete_points(list(ids)))
         if where is not None:
-            self._update(edge.UpdateOperation.delete_points_by_filter(_filter(where)))
+            self._update(edge.UpdateOperation.delete_points_by_filter(to_filter(where)))
         self._engine.stale_frequencies = True
 
     def get(self, ids: Sequence[str], *, with_vectors: bool = False) -> list[Point]:
         """Return the points of these ids that exist, in the order asked for."""
         with self._plain_errors():
             records = self._shard().retrieve(list(ids), with_payload=True, with_vector=with_vectors)
-        found = {str(record.id): _from_engine(record) for record in records}
+        found = {str(record.id): from_engine(record) for record in records}
         return [found[id_] for id_ in ids if id_ in found]
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
@@ -189,11 +189,11 @@ class EdgeStore:
         offset = None
         while True:
             request = edge.ScrollRequest(
-                offset=offset, limit=page, filter=_filter(where), with_payload=True, with_vector=with_vectors
+                offset=offset, limit=page, filter=to_filter(where), with_payload=True, with_vector=with_vectors
             )
             with self._plain_errors():
                 records, offset = self._shard().scroll(request)
-            yield from map(_from_engine, records)
+            yield from map(from_engine, records)
             if offset is None:
                 return
 
@@ -202,7 +202,7 @@ class EdgeStore:
         import qdrant_edge as edge
 
         with self._plain_errors():
-            return int(self._shard().count(edge.CountRequest(exact=True, filter=_filter(where))))
+            return int(self._shard().count(edge.CountRequest(exact=True, filter=to_filter(where))))
 
     def search_dense(self, vector: NDArray[np.float32], limit: int, where: Tests) -> list[ScoredPoint]:
         """Return the nearest points by cosine, best first."""
@@ -221,7 +221,7 @@ class EdgeStore:
         terms = edge.SparseVector(list(vector.indices), list(vector.values))
         params = None
         if corpus is not CHUNKS or self._engine.stale_frequencies:
-            params = edge.SearchParams(idf=edge.IdfParams(corpus=_filter(corpus)))
+            params = edge.SearchParams(idf=edge.IdfParams(corpus=to_filter(corpus)))
         return self._search(edge.Query.Nearest(terms, using=SPARSE), limit, where, params)
 
     def flush(self) -> None:
@@ -262,13 +262,23 @@ class EdgeStore:
         return shard
 
     def _update(self, operation: qdrant_edge.UpdateOperation) -> None:
+        self._require_room()
         with self._plain_errors():
             self._shard().update(operation)
+
+    def _require_room(self) -> None:
+        free = shutil.disk_usage(self._root).free
+        if free < MIN_FREE_BYTES:
+            raise ServiceError(
+                f"the disk is full: knowledge base {self._folder} needs {MIN_FREE_BYTES >> 20} MB of free room to "
+                f"write safely, and {free >> 20} MB are left; free some space and run again",
+                kind="failed",
+            )
 
     def _search(self, query: Any, limit: int, where: Tests, params: Any) -> list[ScoredPoint]:
         import qdrant_edge as edge
 
-        tests = _filter(where) if where else None
+        tests = to_filter(where) if where else None
 
         def fetch(count: int) -> list[ScoredPoint]:
             request = edge.QueryRequest(limit=count, query=query, filter=tests, with_payload=True, params=params)
@@ -286,105 +296,31 @@ class EdgeStore:
         except ServiceError:
             raise
         except Exception as error:  # the engine raises bare Exception for everything
-            raise ServiceError(_sentence(error, self._folder), kind="failed") from error
+            raise _failure(error, self._folder) from error
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # what a panic of the engine raises is no Exception
                 raise
-            raise ServiceError(_sentence(error, self._folder), kind="failed") from None
+            raise _failure(error, self._folder) from None
 
 
-def _configuration(dimension: int) -> qdrant_edge.EdgeConfig:
-    import qdrant_edge as edge
-
-    return edge.EdgeConfig(
-        vectors={DENSE: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine)},
-        sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
-        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=_NO_GRAPH_INDEX_KB),
-    )
-
-
-def _to_engine(point: Point) -> qdrant_edge.Point:
-    import qdrant_edge as edge
-
-    vectors: dict[str, Any] = {}
-    if point.dense is not None:
-        vectors[DENSE] = point.dense.tolist()
-    if point.sparse is not None:
-        vectors[SPARSE] = edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))
-    return edge.Point(point.id, vectors, point.payload)
-
-
-def _from_engine(record: qdrant_edge.Record) -> Point:
-    import numpy as np
-
-    vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
-    dense = vectors.get(DENSE)
-    terms = vectors.get(SPARSE)
-    return Point(
-        id=str(record.id),
-        payload=record.payload or {},
-        dense=None if dense is None else np.asarray(dense, dtype=np.float32),
-        sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
-    )
-
-
-def _filter(tests: Tests) -> qdrant_edge.Filter:
-    import qdrant_edge as edge
-
-    return edge.Filter(
-        must=[_condition(test) for test in tests.must], must_not=[_condition(test) for test in tests.must_not]
-    )
-
-
-def _condition(test: Test) -> qdrant_edge.Filter:
-    """Every part of one test must pass, as a filter of its own."""
-    import qdrant_edge as edge
-
-    path = payload_path(test.key)
-    must: list[Any] = []
-    must_not: list[Any] = []
-    if test.equals is not None:
-        must.append(_equals(path, test.equals))
-    if test.any_of is not None:
-        # An empty `should` would match everything, an empty list of ids matches nothing.
-        accepted = [_equals(path, value) for value in test.any_of]
-        must.append(edge.Filter(should=accepted) if accepted else edge.HasIdCondition(set()))
-    if any(bound is not None for bound in (test.gte, test.lte, test.lt, test.gt)):
-        bounds = edge.RangeFloat(gte=test.gte, gt=test.gt, lte=test.lte, lt=test.lt)
-        must.append(edge.FieldCondition(path, range=bounds))
-    if test.exists is not None:
-        (must_not if test.exists else must).append(edge.IsEmptyCondition(path))
-    return edge.Filter(must=must, must_not=must_not)
-
-
-def _equals(path: str, value: Scalar) -> qdrant_edge.FieldCondition:
-    import numpy as np
-    import qdrant_edge as edge
-
-    if is_exact_number(value):
-        number = float(value)
-        return edge.FieldCondition(path, range=edge.RangeFloat(gte=number, lte=number))
-    # The engine takes a Python bool for the integers 0 and 1, and NumPy's for a boolean.
-    exact = np.bool_(value) if isinstance(value, bool) else value
-    return edge.FieldCondition(path, match=edge.MatchValue(exact))
-
-
-def _sentence(error: BaseException, folder: Path) -> str:
+def _failure(error: BaseException, folder: Path) -> ServiceError:
     text = str(error)
-    if "Can't init WAL" in text and "WouldBlock" in text:
-        return (
-            f"knowledge base {folder} is open in another process; close it there, or share one between processes "
-            "with qdrant.server"
+    lower = text.lower()
+    place = f"knowledge base {folder}"
+    if "can't init wal" in lower and "wouldblock" in lower:
+        return ServiceError(
+            f"{place} is open in another process; close it there, or share one between processes with qdrant.server",
+            kind="unavailable",
         )
-    if isinstance(error, PermissionError) or "Permission denied" in text:
-        return f"no permission to read or write knowledge base {folder}; check the owner and mode of the folder"
-    if "No space left" in text or "os error 28" in text or getattr(error, "errno", None) == 28:
-        return f"the disk is full: knowledge base {folder} could not be written; free some space and run again"
-    if "Read-only file system" in text:
-        return f"knowledge base {folder} is on a read-only file system"
-    if "dimension error" in text or "No point with id" in text:
-        return f"knowledge base {folder}: {text}"
-    return f"knowledge base {folder} cannot be read: its files are damaged or not Qdrant's ({_first_line(text)})"
+    if "permission denied" in lower or "read-only file system" in lower:
+        sentence = f"no permission to read or write {place}; check the owner and mode of the folder"
+    elif "no space left" in lower or "file too large" in lower or "quota exceeded" in lower:
+        sentence = f"the disk is full: {place} could not be written; free some space and run again"
+    elif "dimension error" in lower or "no point with id" in lower:
+        sentence = f"{place}: {text}"
+    else:
+        sentence = f"{place} failed, its files may be damaged or not Qdrant's: {_first_line(text)}"
+    return ServiceError(sentence, kind="failed")
 
 
 def _first_line(text: str) -> str:
