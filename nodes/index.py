@@ -29,7 +29,7 @@ Cleanup = Literal["none", "incremental", "scoped_full", "full"]
     blocking=True,
     cacheable=False,
     example="""
-    docs: {use: load.folder, path: data}
+    docs: {use: load.files, path: data}
     chunks: {use: chunk.recursive, documents: $docs}
     store: {use: index.upsert, chunks: $chunks, cleanup: scoped_full}
     """,
