@@ -1,0 +1,351 @@
+"""How well and how fast retrieval works, on the real nodes and the embedded engine.
+
+    python tests/bench/bench_retrieval.py --data /path/to/sets                     # BM25 on every set
+    python tests/bench/bench_retrieval.py --data /path/to/sets --dense --sets hotpot_200
+    python tests/bench/bench_retrieval.py --cost                                   # what a query costs beside the engine
+
+A set is a folder with `corpus.jsonl.gz` (`id title text`) and `questions.dev.jsonl.gz` (`question gold_passage_ids`).
+Where `baseline.json` stands beside the folder of sets, the figures are compared with its `bm25_dev`, and the command
+fails when BM25 falls more than 0.01 nDCG@10 below. Relevance is binary. Embeddings are kept in `--cache`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import math
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragbraid.nodes.bm25 import Bm25Encoder
+from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
+from ragbraid.nodes.resource_qdrant import embedded
+from ragbraid.nodes.retrieve import dense, hybrid, sparse
+from ragbraid.nodes.store import CHUNKS, Point
+from ragbraid.nodes.store_edge import EdgeStore
+from ragbraid.registry.catalogue import installed_catalogue
+from ragbraid.registry.contracts import Chunk, Query, Ranking, SourceRecord
+from ragbraid.registry.resources import Embedder, KnowledgeBase, SourceChunks
+
+TOLERANCE = 0.01
+BATCH = 64
+BM25 = Bm25Encoder()
+
+Passage = dict[str, Any]
+Figures = dict[str, float]
+
+
+class NoEmbedder:
+    """Stands where only terms are searched: every text has the same one-dimensional vector."""
+
+    identity = "none"
+    dimension = 1
+
+    def embed_documents(self, texts: Sequence[str]) -> np.ndarray:
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+    def embed_query(self, text: str) -> np.ndarray:
+        return np.ones(1, dtype=np.float32)
+
+
+class CachedEmbedder:
+    """Keeps the vectors of an embedder in a SQLite file, so that an interrupted benchmark continues."""
+
+    def __init__(self, inner: Embedder, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._inner = inner
+        self._file = sqlite3.connect(folder / "embeddings.sqlite3", check_same_thread=False)
+        self._file.execute("create table if not exists vectors (key text primary key, vector blob)")
+        self.identity = inner.identity
+        self.dimension = inner.dimension
+
+    def embed_documents(self, texts: Sequence[str]) -> np.ndarray:
+        return self._through_cache("document", texts, self._inner.embed_documents)
+
+    def embed_query(self, text: str) -> np.ndarray:
+        return self._through_cache("query", [text], lambda texts: np.stack([self._inner.embed_query(texts[0])]))[0]
+
+    def _through_cache(self, role: str, texts: Sequence[str], embed: Callable[[list[str]], np.ndarray]) -> np.ndarray:
+        keys = [hashlib.sha256(f"{self.identity}\0{role}\0{text}".encode()).hexdigest() for text in texts]
+        known = {key: vector for key in keys if (vector := self._look_up(key)) is not None}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        if missing:
+            for key, vector in zip(missing, embed(list(missing.values())), strict=True):
+                known[key] = vector
+                self._file.execute("insert or replace into vectors values (?, ?)", (key, vector.tobytes()))
+            self._file.commit()
+        return np.stack([known[key] for key in keys])
+
+    def _look_up(self, key: str) -> np.ndarray | None:
+        row = self._file.execute("select vector from vectors where key = ?", (key,)).fetchone()
+        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
+
+
+# -- quality -----------------------------------------------------------------------------------------------------------
+
+
+def measure_set(folder: Path, embedder: Embedder | None) -> dict[str, Figures]:
+    """Index a set and answer its questions by every route; figures per route."""
+    passages = read_lines(folder / "corpus.jsonl.gz")
+    questions = [each for each in read_lines(folder / "questions.dev.jsonl.gz") if each["gold_passage_ids"]]
+    with tempfile.TemporaryDirectory() as place:
+        kb = embedded(place, "bench")
+        fill(kb, passages, embedder or NoEmbedder())
+        routes: dict[str, Callable[[Query], Ranking]] = {"sparse": lambda query: sparse(query, kb=kb, sparse=BM25)}
+        if embedder is not None:
+            routes["dense"] = lambda query: dense(query, kb=kb, embedder=embedder)
+            routes["hybrid"] = lambda query: hybrid(query, kb=kb, embedder=embedder, sparse=BM25)
+        figures = {name: measure_route(search, questions) for name, search in routes.items()}
+        kb.close()
+    return figures
+
+
+def measure_route(search: Callable[[Query], Ranking], questions: list[Passage]) -> Figures:
+    """Return nDCG@10, recall and the median time of one route over all questions."""
+    gains, recall_5, recall_10, seconds = [], [], [], []
+    for each in questions:
+        began = time.perf_counter()
+        found = [hit.id for hit in search(Query(text=each["question"]))]
+        seconds.append(time.perf_counter() - began)
+        gold = set(each["gold_passage_ids"])
+        gains.append(ndcg(found[:10], gold))
+        recall_5.append(len(gold.intersection(found[:5])) / len(gold))
+        recall_10.append(len(gold.intersection(found[:10])) / len(gold))
+    return {
+        "nDCG@10": statistics.fmean(gains),
+        "R@5": statistics.fmean(recall_5),
+        "R@10": statistics.fmean(recall_10),
+        "ms": statistics.median(seconds) * 1000,
+        "n": len(questions),
+    }
+
+
+def ndcg(found: Sequence[str], gold: set[str]) -> float:
+    """Normalised discounted cumulative gain at 10 with binary relevance."""
+    gain = sum(1 / math.log2(place + 2) for place, id_ in enumerate(found) if id_ in gold)
+    return gain / sum(1 / math.log2(place + 2) for place in range(min(10, len(gold))))
+
+
+def fill(kb: KnowledgeBase, passages: list[Passage], embedder: Embedder) -> None:
+    """Ingest passages, one source each, through an update as an ingestion flow does."""
+    sources = []
+    for each in passages:
+        text = f"{each.get('title') or ''}\n{each['text']}".strip()
+        chunk = Chunk(id=each["id"], document_id=each["id"], source=each["id"], index=0, text=text)
+        record = SourceRecord(source=each["id"], document_id=each["id"], content_hash=each["id"])
+        sources.append(SourceChunks(record, (chunk,)))
+    with kb.update(embedder=embedder, sparse=BM25, scope="bench") as update:
+        to_embed = update.plan(sources).to_embed
+        for start in range(0, len(to_embed), BATCH):
+            batch = to_embed[start : start + BATCH]
+            update.write(batch, embedder.embed_documents([chunk.text_to_embed for chunk in batch]))
+        update.commit()
+
+
+def read_lines(path: Path) -> list[Passage]:
+    """Read a gzipped JSON Lines file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def run_quality(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """Measure every set, print the table, and say whether BM25 is good enough on each."""
+    baseline_file = args.data.parent / "baseline.json"
+    baseline = json.loads(baseline_file.read_text("utf-8")) if baseline_file.exists() else {}
+    names = args.sets.split(",") if args.sets else sorted(path.name for path in args.data.iterdir() if path.is_dir())
+    embedder = CachedEmbedder(open_embedder(args.embedder), args.cache) if args.dense else None
+    results: dict[str, Any] = {}
+    good = True
+    print(
+        f"{'set':18} {'route':7} {'n':>5} {'nDCG@10':>8} {'bm25_dev':>9} {'diff':>8} {'R@5':>7} {'R@10':>7} {'ms':>7}"
+    )
+    for name in names:
+        results[name] = measure_set(args.data / name, embedder)
+        reference = baseline.get(name, {}).get("bm25_dev", {}).get("nDCG@10", math.nan)
+        for route, figures in results[name].items():
+            difference = figures["nDCG@10"] - reference
+            good = good and not (route == "sparse" and difference < -TOLERANCE)
+            print(
+                f"{name:18} {route:7} {figures['n']:5} {figures['nDCG@10']:8.4f} {reference:9.4f} {difference:+8.4f} "
+                f"{figures['R@5']:7.4f} {figures['R@10']:7.4f} {figures['ms']:7.2f}",
+                flush=True,
+            )
+    return results, good
+
+
+def open_embedder(name: str) -> Embedder:
+    """Open an embedder of the catalogue with its default settings."""
+    provider = installed_catalogue().find_resource(name)
+    if provider is None or provider.role != "embedder":
+        sys.exit(f"there is no embedder {name!r}")
+    opened: Embedder = provider.factory()
+    return opened
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+class RandomEmbedder:
+    """Gives every text a fixed random direction, so that a query costs nothing but the search."""
+
+    identity = "random"
+    dimension = 384
+
+    def __init__(self) -> None:
+        self._known: dict[str, np.ndarray] = {}
+
+    def embed_documents(self, texts: Sequence[str]) -> np.ndarray:
+        return np.stack([self.embed_query(text) for text in texts])
+
+    def embed_query(self, text: str) -> np.ndarray:
+        if text not in self._known:
+            seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+            vector = np.random.default_rng(seed).standard_normal(self.dimension).astype(np.float32)
+            self._known[text] = vector / np.linalg.norm(vector)
+        return self._known[text]
+
+
+def run_cost(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """Compare a hybrid query with the two engine calls that it makes, and eight threads with one."""
+    embedder = RandomEmbedder()
+    rng = np.random.default_rng(7)
+    words = [f"word{number}" for number in range(20_000)]
+    texts = [" ".join(words[int(w)] for w in np.minimum(rng.zipf(1.3, 120), 19_999)) for _ in range(args.chunks)]
+    passages = [{"id": f"p{number}", "text": text} for number, text in enumerate(texts)]
+    queries = [" ".join(rng.choice(text.split(), 6)) for text in texts[: args.queries]]
+    with tempfile.TemporaryDirectory() as place:
+        kb = embedded(place, "bench")
+        fill(kb, passages, embedder)
+        assert isinstance(kb, QdrantKnowledgeBase)
+        store = EdgeStore(place, "bench")
+        result = {
+            "chunks": args.chunks,
+            **compare_cost(kb, store, embedder, queries),
+            **compare_threads(kb, embedder, queries),
+        }
+        store.close()
+        kb.close()
+    with tempfile.TemporaryDirectory() as place:
+        result["points_written_by_8_threads"] = write_from_threads(Path(place))
+    for key, value in result.items():
+        print(f"{key:32} {value:.3f}" if isinstance(value, float) else f"{key:32} {value}")
+    good = result["same_answers_from_8_threads"] and result["points_written_by_8_threads"] == 800
+    return result, good
+
+
+def compare_cost(kb: QdrantKnowledgeBase, store: EdgeStore, embedder: Embedder, queries: list[str]) -> Figures:
+    """Time hybrid queries and the bare engine calls in turns; medians in milliseconds."""
+    import qdrant_edge as edge
+
+    shard = store._shard()
+    prepared = [(embedder.embed_query(text).tolist(), BM25.encode_query(text)) for text in queries]
+
+    def bare(position: int) -> None:
+        vector, terms = prepared[position]
+        sparse_query = edge.SparseVector(list(terms.indices), list(terms.values))
+        for query, using in ((vector, "dense"), (sparse_query, "sparse")):
+            nearest = edge.Query.Nearest(query, using=using)
+            for point in shard.query(edge.QueryRequest(limit=100, query=nearest, with_payload=True)):
+                _ = point.id, point.score, point.payload
+
+    def ours(position: int) -> None:
+        hybrid(Query(text=queries[position]), kb=kb, embedder=embedder, sparse=BM25)
+
+    timings: dict[str, list[float]] = {"bare_wall": [], "bare_cpu": [], "hybrid_wall": [], "hybrid_cpu": []}
+    for _ in range(3):
+        for position in range(len(queries)):
+            for name, call in (("bare", bare), ("hybrid", ours)):
+                wall, cpu = time.perf_counter(), time.process_time()
+                call(position)
+                timings[f"{name}_wall"].append((time.perf_counter() - wall) * 1000)
+                timings[f"{name}_cpu"].append((time.process_time() - cpu) * 1000)
+    medians = {f"{name}_ms": statistics.median(values) for name, values in timings.items()}
+    medians["wall_ratio"] = medians["hybrid_wall_ms"] / medians["bare_wall_ms"]
+    medians["cpu_ratio"] = medians["hybrid_cpu_ms"] / medians["bare_cpu_ms"]
+    return medians
+
+
+def compare_threads(kb: KnowledgeBase, embedder: Embedder, queries: list[str]) -> dict[str, Any]:
+    """Answer all queries alone and from eight threads; the answers must be the same to the last digit."""
+
+    def answer(text: str) -> str:
+        return hybrid(Query(text=text), kb=kb, embedder=embedder, sparse=BM25).model_dump_json()
+
+    with stopwatch() as alone_seconds:
+        alone = [answer(text) for text in queries]
+    with ThreadPoolExecutor(8) as pool, stopwatch() as threads_seconds:
+        together = list(pool.map(answer, queries))
+    return {
+        "same_answers_from_8_threads": alone == together,
+        "queries_a_second_alone": len(queries) / alone_seconds[0],
+        "queries_a_second_8_threads": len(queries) / threads_seconds[0],
+    }
+
+
+def write_from_threads(folder: Path) -> int:
+    """Write 100 points from each of eight threads; returns how many the store then holds."""
+    store = EdgeStore(folder, "threads")
+    store.create(2)
+
+    def write(thread: int) -> None:
+        for number in range(100):
+            id_ = f"00000000-0000-0000-0000-{thread * 100 + number:012d}"
+            store.upsert([Point(id_, {"kind": "chunk"}, np.ones(2, dtype=np.float32))])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    count = store.count(CHUNKS)
+    store.close()
+    return count
+
+
+@contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Measure a block; the list holds its seconds afterwards."""
+    seconds: list[float] = []
+    began = time.perf_counter()
+    yield seconds
+    seconds.append(time.perf_counter() - began)
+
+
+def main() -> None:
+    """Run what the command line asks for; the exit status is 1 when a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the sets")
+    parser.add_argument("--sets", help="names of sets, separated by commas; all when left out")
+    parser.add_argument("--dense", action="store_true", help="also measure retrieve.dense and retrieve.hybrid")
+    parser.add_argument("--embedder", default="packaged.e5", help="embedder of the catalogue for --dense")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "ragbraid-bench")
+    parser.add_argument("--cost", action="store_true", help="measure what a hybrid query costs beside the engine")
+    parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    args = parser.parse_args()
+    if not args.data and not args.cost:
+        parser.error("give --data, --cost or both")
+    report: dict[str, Any] = {}
+    good = True
+    if args.data:
+        report["quality"], good = run_quality(args)
+    if args.cost:
+        report["cost"], cost_good = run_cost(args)
+        good = good and cost_good
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1), "utf-8")
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
