@@ -9,10 +9,11 @@ from importlib.metadata import version
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 _COMMANDS = {
     "check": ("ragbraid.flows.cli_author:check", "Check flow files; nothing is run."),
-    "explain": ("ragbraid.flows.cli_author:explain", "Say where every port of a flow gets its value from."),
+    "explain": ("ragbraid.flows.cli_author:explain", "Say what a flow takes and where every port gets its value from."),
     "graph": ("ragbraid.flows.cli_author:graph", "Draw a flow as text, Mermaid or SVG."),
     "nodes": ("ragbraid.flows.cli_catalogue:nodes", "List the nodes, or show one with its contract and an example."),
     "schema": ("ragbraid.flows.cli_catalogue:schema", "Print the JSON Schema of flow files, for editors."),
@@ -24,9 +25,28 @@ _COMMANDS = {
     "dev": ("ragbraid.flows.cli_dev:dev", "Tools for authors: a scripted model to test flows against."),
 }
 
+_EPILOG = """
+Completion of commands, flow files and node names: put one of these into your shell's start-up file.
+
+\b
+  bash   eval "$(_RAGBRAID_COMPLETE=bash_source ragbraid)"
+  zsh    eval "$(_RAGBRAID_COMPLETE=zsh_source ragbraid)"
+  fish   _RAGBRAID_COMPLETE=fish_source ragbraid | source
+"""
+
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and summaries without importing them."""
+    """A group that knows its commands' names and summaries without importing them.
+
+    Whatever its commands raise on purpose becomes a sentence and an exit code here.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the arguments name."""
+        from ragbraid.flows.cli_errors import errors_as_sentences
+
+        with errors_as_sentences():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which people meet them."""
@@ -45,6 +65,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name from the table above, so that a TAB imports nothing."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=about) for name, (_, about) in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -57,29 +85,22 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("ragbraid"), prog_name="ragbraid")
 def app() -> None:
     """Typed YAML flows for retrieval and question answering, checked before they run.
 
-    Exit codes: 0 all well, 1 findings or a failed run, 2 wrong use.
+    Exit codes: 0 all well, 1 findings or a failed run, 2 wrong use, 130 stopped by Ctrl-C.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Run the command line; a user's mistake ends in a sentence, never in a traceback."""
-    from ragbraid.registry.errors import RagbraidError
-
-    try:
-        return app.main(args=None if arguments is None else list(arguments), prog_name="ragbraid", standalone_mode=True)
-    except RagbraidError as error:
-        from ragbraid.flows.cli_output import fail
-
-        fail(error)
-    except BrokenPipeError:
-        # The reader (`| head`) has gone; the rest of the output has nowhere to go.
-        sys.stderr.close()
-        sys.exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets its escape, not a crash; so does a name that is no UTF-8.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    return app.main(args=None if arguments is None else list(arguments), prog_name="ragbraid")
 
 
 if __name__ == "__main__":

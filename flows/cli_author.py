@@ -5,21 +5,22 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ragbraid.dsl.compile import Checked, check_file
 from ragbraid.dsl.draw import draw_mermaid, draw_svg, draw_text
+from ragbraid.dsl.edges import plan_edges
 from ragbraid.dsl.explain import explain_plan, explain_ports
-from ragbraid.dsl.plan import Plan
-from ragbraid.flows.cli_output import print_findings, print_json
+from ragbraid.dsl.plan import InputSpec, Plan
+from ragbraid.dsl.types import describe
+from ragbraid.flows.cli_inputs import input_bounds, inputs_table
+from ragbraid.flows.cli_output import print_findings, print_json, to_json
+from ragbraid.flows.cli_params import flow_argument, flows_argument, json_option, project_option
 from ragbraid.flows.project import load_project, project_catalogue
 
 DRAWINGS = {"text": draw_text, "mermaid": draw_mermaid, "svg": draw_svg}
-
-flow_argument = click.argument("flow", type=click.Path(path_type=Path))
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-project_option = click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml).")
 
 
 def check_flow(path: Path, project_path: Path | None) -> Checked:
@@ -38,7 +39,7 @@ def plan_or_exit(path: Path, project_path: Path | None) -> Plan:
 
 
 @click.command()
-@click.argument("flows", nargs=-1, required=True, type=click.Path(path_type=Path))
+@flows_argument
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @project_option
 @json_option
@@ -68,23 +69,56 @@ def check(flows: tuple[Path, ...], strict: bool, project: Path | None, as_json: 
 @project_option
 @json_option
 def explain(flow: Path, project: Path | None, as_json: bool) -> None:
-    """Say for every port of every step where its value comes from: written, arrow, name in scope or default."""
+    """List a flow's inputs, and say for every port of every step where its value comes from.
+
+    A value is written in the file, comes by an arrow, is a name in scope, or is the node's default.
+    """
     plan = plan_or_exit(flow, project)
     if as_json:
-        print_json([asdict(row) for row in explain_ports(plan)])
-    else:
-        click.echo(explain_plan(plan))
+        print_json(
+            {
+                "name": plan.name,
+                "about": plan.about,
+                "inputs": [_input_to_dict(spec) for spec in plan.inputs],
+                "outputs": {name: describe(type_) for name, type_ in plan.output_types.items()},
+                "resources": dict(plan.roles),
+                "ports": [asdict(row) for row in explain_ports(plan)],
+            }
+        )
+        return
+    gives = ", ".join(f"{name} {describe(type_)}".lstrip() for name, type_ in plan.output_types.items())
+    title = f"{plan.name}: {plan.about}" if plan.about else plan.name
+    click.echo(f"{title}\n\n{inputs_table(plan.inputs)}\ngives {gives}\n\n{explain_plan(plan)}")
+
+
+def _input_to_dict(spec: InputSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "type": describe(spec.type),
+        "required": spec.required,
+        "default": None if spec.required else spec.default,
+        "bounds": input_bounds(spec),
+        "about": spec.about,
+    }
 
 
 @click.command()
 @flow_argument
-@click.option("--format", "drawing", type=click.Choice(list(DRAWINGS)), default="text", show_default=True)
+@click.option(
+    "--format", "drawing", type=click.Choice(list(DRAWINGS)), default="text", show_default=True, help="How to draw it."
+)
 @click.option("--types", is_flag=True, help="Show the type of every connection and the conversions applied.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
 @project_option
-def graph(flow: Path, drawing: str, types: bool, output: Path | None, project: Path | None) -> None:
-    """Draw a flow."""
-    text = DRAWINGS[drawing](plan_or_exit(flow, project), types=types)
+@json_option
+def graph(flow: Path, drawing: str, types: bool, output: Path | None, project: Path | None, as_json: bool) -> None:
+    """Draw a flow; with --json print its steps and connections instead."""
+    plan = plan_or_exit(flow, project)
+    if as_json:
+        steps = [{"name": step.name, "node": step.node.reference} for step in plan.body.steps]
+        text = to_json({"name": plan.name, "steps": steps, "edges": [asdict(edge) for edge in plan_edges(plan)]})
+    else:
+        text = DRAWINGS[drawing](plan, types=types)
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
-from ragbraid.dsl.types import describe
 
 from ragbraid.dsl.schema import flow_schema, port_schema
 from ragbraid.dsl.tables import format_table
+from ragbraid.dsl.types import describe
 from ragbraid.flows.cli_output import print_json
+from ragbraid.flows.cli_params import complete_node, json_option, project_option
 from ragbraid.flows.project import load_project, project_catalogue
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import NodeContract, Port
 from ragbraid.registry.suggest import did_you_mean
 
-project_option = click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml).")
-
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_node)
 @project_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def nodes(name: str | None, project: Path | None, as_json: bool) -> None:
     """List the nodes, or show one: its ports, settings with bounds and defaults, resources, and an example."""
     catalogue = project_catalogue(load_project(project=project))
@@ -126,5 +125,5 @@ def node_page(node: NodeContract) -> str:
     parts.extend(f"needs the resource `{need.name}` ({need.role})" for need in node.resources)
     parts.append(f"gives {describe(node.output)}")
     if node.example:
-        parts.extend(["", "Example (under `nodes:`):", "", inspect.cleandoc(node.example)])
+        parts.extend(["", "Example (under `nodes:`):", "", indent(node.example, "  ")])
     return "\n".join(parts)

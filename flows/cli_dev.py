@@ -13,14 +13,27 @@ def dev() -> None:
 
 
 @dev.command()
+@click.option("--rules", type=click.Path(path_type=Path), help="YAML or JSON file of rules, tried in order.")
+@click.option("--replay", type=click.Path(path_type=Path), help="Answer from a recording where no rule does.")
+@click.option("--record", type=click.Path(path_type=Path), help="Write every answered chat to a file, for --replay.")
 @click.option(
-    "--rules",
-    type=click.Path(path_type=Path),
-    help="YAML or JSON file of rules; without it every call is answered alike.",
+    "--port", type=click.IntRange(0, 65535), default=8089, show_default=True, help="Port on 127.0.0.1; 0 takes any."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8089, show_default=True, help="Port on 127.0.0.1.")
-def llm(rules: Path | None, port: int) -> None:
-    """Serve a scripted model that speaks the OpenAI chat API on this machine, faults on demand included."""
+def llm(rules: Path | None, replay: Path | None, record: Path | None, port: int) -> None:
+    """Serve a scripted model that speaks the OpenAI chat API on this machine, faults on demand included.
+
+    A file of rules is a list such as
+
+    \b
+      - {user: "annual leave", reply: "28 days [1]."}
+      - {user: "hotel", fault: rate_limit, retry_after: 2}
+      - {reply: "I do not know."}
+
+    where `user` and `system` are regular expressions. Bind it in ragbraid.toml with `use = "openai.chat"`,
+    `base_url = "http://127.0.0.1:8089/v1"` and `model = "scripted"`.
+    """
     from ragbraid.flows.scripted_llm import serve_forever
 
-    serve_forever(rules, port)
+    if rules is None and replay is None:
+        raise click.UsageError("a scripted model needs something to say: give --rules or --replay")
+    serve_forever(rules, port, recording=replay, record_to=record, announce=click.echo)

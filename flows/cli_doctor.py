@@ -10,12 +10,13 @@ import click
 
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_output import print_json
+from ragbraid.flows.cli_params import json_option, profile_option, project_option
 
 
 @click.command()
-@click.option("--profile", help="The profile of ragbraid.toml to use.")
-@click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@profile_option
+@project_option
+@json_option
 def doctor(profile: str | None, project: Path | None, as_json: bool) -> None:
     """Say what is installed, configured and reachable, and what to do about what is not.
 

@@ -5,39 +5,68 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ragbraid.dsl.compile import load_plan
+from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.tables import format_table
-from ragbraid.flows.cli_output import print_json
+from ragbraid.flows.cli_output import is_terminal, print_json
+from ragbraid.flows.cli_params import FlowFile, json_option, profile_option, project_option, with_options
 from ragbraid.flows.project import Project, load_project, project_catalogue
-from ragbraid.flows.resources import ResourcePool, bind_project_resource, project_resource_names
-from ragbraid.registry.errors import SettingsError
+from ragbraid.flows.resources import (
+    BoundResource,
+    ResourcePool,
+    bind_project_resource,
+    bind_resource,
+    project_resource_names,
+    resource_roles,
+)
+from ragbraid.registry.catalogue import Catalogue
+from ragbraid.registry.errors import RunError, SettingsError
 from ragbraid.registry.resources import KnowledgeBase
 
-_SHARED = (
-    click.option("--profile", help="The profile of ragbraid.toml to use."),
-    click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml)."),
+_shared = with_options(
+    profile_option,
+    project_option,
     click.option(
-        "--flow", type=click.Path(path_type=Path), help="Look where this flow looks, when there is no project file."
+        "--flow",
+        type=FlowFile(),
+        help="Look where this flow looks: in the folder of its project or its own, and at what it binds itself.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    json_option,
 )
 
 
-def _shared(function: Any) -> Any:
-    for option in reversed(_SHARED):
-        function = option(function)
-    return function
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the names of knowledge bases are looked up: a project, and the flow whose eyes are borrowed."""
+
+    project: Project
+    catalogue: Catalogue
+    plan: Plan | None
+
+    def names(self) -> list[str]:
+        """Return every name that stands for a knowledge base here."""
+        used = [] if self.plan is None else [name for name, role in self.plan.roles.items() if role == "kb"]
+        return sorted({*project_resource_names(self.project, self.catalogue, "kb"), *used})
+
+    def bind(self, name: str) -> BoundResource:
+        """Find what stands behind a name."""
+        if self.plan is not None and name in self.plan.resources:
+            return bind_resource(name, "kb", self.plan, self.project, self.catalogue)
+        return bind_project_resource(name, "kb", self.project, self.catalogue)
 
 
 @click.group()
 def kb() -> None:
     """List, show, verify and drop knowledge bases.
 
-    A knowledge base is named as the project file names it; `kb` is the one that flows use by default.
+    A knowledge base is named as the project file names it; `kb` is the one that flows use by default. Without a
+    project file it lies in .ragbraid beside the flow that filled it: run this in that folder, or name the flow.
     """
 
 
@@ -45,12 +74,12 @@ def kb() -> None:
 @_shared
 def list_(profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """List the knowledge bases of the project with their size and what built them."""
-    found = load_project(flow or ".", project=project, profile=profile)
-    rows = [_row(found, name) for name in project_resource_names(found, project_catalogue(found), "kb")]
+    place = _look(profile, project, flow)
+    rows = [_row(place, name) for name in place.names()]
     if as_json:
         print_json(rows)
         return
-    keys = ("name", "documents", "chunks", "generation", "embedder", "sparse")
+    keys = ("name", "provider", "documents", "chunks", "generation", "embedder", "sparse")
     click.echo(format_table([key.upper() for key in keys], [[str(row.get(key, "-")) for key in keys] for row in rows]))
     for row in rows:
         if "error" in row:
@@ -62,10 +91,10 @@ def list_(profile: str | None, project: Path | None, flow: Path | None, as_json:
 @_shared
 def show(name: str, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Show one knowledge base and its documents."""
-    with _opened(load_project(flow or ".", project=project, profile=profile), name) as base:
+    with _opened(_look(profile, project, flow), name) as base:
         info, documents = base.info(), list(base.documents())
     if as_json:
-        print_json({"info": info, "documents": [document.model_dump(mode="json") for document in documents]})
+        print_json({"info": info, "documents": documents})
         return
     for key, value in info.model_dump().items():
         click.echo(f"{key:<16} {value}")
@@ -79,7 +108,8 @@ def show(name: str, profile: str | None, project: Path | None, flow: Path | None
 @_shared
 def verify(name: str, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Look for anything inconsistent; exit code 1 when there is something."""
-    with _opened(load_project(flow or ".", project=project, profile=profile), name) as base:
+    with _opened(_look(profile, project, flow), name) as base:
+        base.info()  # what does not exist is not well
         problems = base.verify()
     if as_json:
         print_json(problems)
@@ -94,29 +124,44 @@ def verify(name: str, profile: str | None, project: Path | None, flow: Path | No
 @_shared
 def drop(name: str, yes: bool, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Delete a knowledge base with everything in it."""
-    with _opened(load_project(flow or ".", project=project, profile=profile), name) as base:
+    with _opened(_look(profile, project, flow), name) as base:
         info = base.info()
-        if not yes:
-            question = f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?"
-            click.confirm(question, abort=True, err=True)
+        if not (yes or _is_confirmed(f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?")):
+            click.echo("nothing was deleted", err=True)
+            sys.exit(1)
         base.drop()
     if as_json:
         print_json({"dropped": name, "documents": info.documents, "chunks": info.chunks})
     else:
-        click.echo(f"dropped `{name}`")
+        click.echo(f"dropped `{name}` with {info.documents} documents and {info.chunks} chunks")
+
+
+def _is_confirmed(question: str) -> bool:
+    if not is_terminal(sys.stdin):
+        raise click.UsageError("there is nobody to ask whether to delete it; say so with --yes")
+    return click.confirm(question, err=True)
+
+
+def _look(profile: str | None, project: Path | None, flow: Path | None) -> _Place:
+    found = load_project(flow or ".", project=project, profile=profile)
+    catalogue = project_catalogue(found)
+    plan = None if flow is None else load_plan(flow, catalogue, resource_roles(found, catalogue))
+    return _Place(found, catalogue, plan)
 
 
 @contextmanager
-def _opened(project: Project, name: str) -> Iterator[KnowledgeBase]:
+def _opened(place: _Place, name: str) -> Iterator[KnowledgeBase]:
     pool = ResourcePool()
     with closing(pool):
-        base: KnowledgeBase = pool.open(bind_project_resource(name, "kb", project, project_catalogue(project)))
+        base: KnowledgeBase = pool.open(place.bind(name))
         yield base
 
 
-def _row(project: Project, name: str) -> dict[str, Any]:
+def _row(place: _Place, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name}
     try:
-        with _opened(project, name) as base:
-            return {**base.info().model_dump(), "name": name}
-    except SettingsError as error:
-        return {"name": name, "error": str(error)}
+        row["provider"] = place.bind(name).provider.name
+        with _opened(place, name) as base:
+            return base.info().model_dump() | row
+    except (SettingsError, RunError) as error:
+        return row | {"error": str(error)}

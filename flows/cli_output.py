@@ -1,28 +1,38 @@
-"""What every command prints the same way: findings, errors, tables, JSON."""
+"""What every command prints the same way: findings, JSON, colours."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
-from ragbraid.dsl.render import render_findings
 
-from ragbraid.registry.errors import Finding, FlowError, RagbraidError, RunError
+from ragbraid.dsl.render import render_findings
+from ragbraid.registry.errors import Finding
 
 
 def use_colour(stream: Any = None) -> bool:
     """Whether to colour: only on a terminal, and never where NO_COLOR is set."""
     stream = sys.stdout if stream is None else stream
-    return "NO_COLOR" not in os.environ and bool(getattr(stream, "isatty", lambda: False)())
+    return "NO_COLOR" not in os.environ and is_terminal(stream)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether somebody looks at the stream."""
+    return bool(getattr(stream, "isatty", lambda: False)())
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, Unicode as it is."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+    click.echo(to_json(value), nl=False)
+
+
+def to_json(value: Any) -> str:
+    """Return a value as indented JSON that ends with a line break, Unicode as it is."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=_plain) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -33,27 +43,3 @@ def _plain(value: Any) -> Any:
 def print_findings(findings: Sequence[Finding], texts: Mapping[str, str]) -> None:
     """Print findings with line and caret to standard error."""
     click.echo(render_findings(findings, texts, colour=use_colour(sys.stderr)), err=True)
-
-
-def fail(error: RagbraidError) -> NoReturn:
-    """Print an error as sentences and leave with exit code 1."""
-    if isinstance(error, FlowError):
-        print_findings(error.findings, _read_texts(error.findings))
-    else:
-        step = f"step `{error.step}` failed: " if isinstance(error, RunError) and error.step else ""
-        click.echo(f"error: {step}{error}", err=True)
-        if hint := getattr(error, "hint", None):
-            click.echo(f"  hint: {hint}", err=True)
-    sys.exit(1)
-
-
-def _read_texts(findings: Iterable[Finding]) -> dict[str, str]:
-    texts = {}
-    for file in {finding.span.file for finding in findings}:
-        try:
-            with open(file, encoding="utf-8") as stream:
-                texts[file] = stream.read()
-        except (OSError, UnicodeDecodeError):
-            # The finding itself says that the file cannot be read; it is printed without its line.
-            continue
-    return texts

@@ -4,61 +4,75 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragbraid.flows.cli_inputs import parse_inputs
-from ragbraid.flows.cli_output import fail, print_json, use_colour
+from ragbraid.flows.cli_errors import stop
+from ragbraid.flows.cli_inputs import parse_inputs, refuse_missing
+from ragbraid.flows.cli_output import is_terminal, print_json
+from ragbraid.flows.cli_params import (
+    flow_argument,
+    input_option,
+    inputs_file_option,
+    json_option,
+    profile_option,
+    project_option,
+    with_options,
+)
 from ragbraid.flows.cli_progress import ProgressBars
 from ragbraid.flows.cli_show import show_outputs
 from ragbraid.registry.errors import RunError
 
-Engine = Literal["auto", "inline", "prefect"]
+if TYPE_CHECKING:
+    from ragbraid.flows.api import Engine, Flow
+    from ragbraid.flows.trace import Trace
 
-_OPTIONS = (
-    click.argument("flow", type=click.Path(path_type=Path)),
-    click.option("-i", "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input; may be repeated."),
-    click.option("--inputs-file", type=click.Path(path_type=Path, exists=True), help="Inputs as a JSON or YAML file."),
+_options = with_options(
+    flow_argument,
+    input_option,
+    inputs_file_option,
     click.option(
         "--engine",
         type=click.Choice(["auto", "inline", "prefect"]),
         default="auto",
         show_default=True,
-        help="auto: as a Prefect flow where PREFECT_API_URL is set, else in this process.",
+        help="auto: as a Prefect flow run where a Prefect API is configured (PREFECT_API_URL or a Prefect profile), "
+        "else in this process.",
     ),
-    click.option("--profile", help="The profile of ragbraid.toml to use."),
-    click.option("--project", type=click.Path(path_type=Path), help="The project file (ragbraid.toml)."),
-    click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), help="Write the run's trace as JSON."),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    profile_option,
+    project_option,
+    click.option(
+        "--trace",
+        "trace_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write what every step took, gave and cost as JSON, also when the run fails or is stopped.",
+    ),
+    json_option,
 )
 
 
-def _with_options(function: Any) -> Any:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command()
-@_with_options
+@_options
 def run(**options: Any) -> None:
     """Run a flow and print its result.
 
-    Inputs are given as `-i question="..."`; a value is read by the input's declared type.
+    Inputs are given as `-i question="..."`; a value is read by the input's declared type. `ragbraid explain FLOW`
+    lists the inputs that a flow has. The result goes to standard output, everything else to standard error.
     """
     _run(**options)
 
 
 @click.command()
-@_with_options
+@_options
 def ingest(**options: Any) -> None:
     """Run an ingestion flow with a progress bar, and report what was added, updated, unchanged, deleted or failed.
 
     Exit code 1 when a source failed; what could be read has been indexed.
     """
     outputs = _run(**options)
-    if getattr(outputs, "failed", 0):
+    values = outputs.values() if isinstance(outputs, dict) else [outputs]
+    if any(getattr(value, "failed", 0) for value in values):
         sys.exit(1)
 
 
@@ -69,29 +83,42 @@ def _run(
     engine: Engine,
     profile: str | None,
     project: Path | None,
-    trace: Path | None,
+    trace_file: Path | None,
     as_json: bool,
 ) -> Any:
     from ragbraid.flows.api import load
+    from ragbraid.flows.trace import Trace
 
     loaded = load(flow, profile=profile, project=project)
-    values = parse_inputs(loaded.plan, inputs, inputs_file)
-    with ProgressBars(enabled=not as_json and use_colour(sys.stderr)) as bars:
-        try:
-            result = loaded.run_traced(values, engine=engine, listener=bars.listen)
-        except RunError as error:
-            if trace is not None and (run_trace := getattr(error, "trace", None)) is not None:
-                run_trace.write(trace)
-            bars.stop()
-            fail(error)
-        except KeyboardInterrupt:
-            bars.stop()
-            click.echo("stopped; what was committed before is unchanged, and a rerun goes on from there", err=True)
-            sys.exit(130)
-    if trace is not None:
-        result.trace.write(trace)
+    values = _checked_inputs(loaded, parse_inputs(loaded.plan, inputs, inputs_file))
+    trace = Trace()
+    try:
+        outputs = _run_watched(loaded, values, engine, trace, bars=not as_json and is_terminal(sys.stderr))
+    finally:
+        # A run that was refused before it began has left no trace.
+        if trace_file is not None and trace.flow:
+            trace.write(trace_file)
     if as_json:
-        print_json(result.outputs)
+        print_json(outputs)
     else:
-        show_outputs(result.outputs)
-    return result.outputs
+        show_outputs(outputs)
+    return outputs
+
+
+def _checked_inputs(flow: Flow, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs as they were given; one that is missing or wrong is wrong use of the command."""
+    refuse_missing(flow.plan, values)
+    try:
+        flow.check_inputs(values)
+    except RunError as error:
+        raise click.UsageError(str(error)) from None
+    return values
+
+
+def _run_watched(flow: Flow, values: dict[str, Any], engine: Engine, trace: Trace, *, bars: bool) -> Any:
+    with ProgressBars(enabled=bars) as progress:
+        try:
+            return flow.run_traced(values, engine=engine, listener=progress.listen, trace=trace).outputs
+        except KeyboardInterrupt:
+            progress.stop()
+            stop("stopped; what was committed before is unchanged, and a rerun goes on from there")

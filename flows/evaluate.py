@@ -3,57 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
 from ragbraid.flows.api import Flow
-from ragbraid.flows.metrics import answer_metrics, gold_order, mean_of, retrieval_metrics
+from ragbraid.flows.metrics import Metric, aggregate, answer_metrics, gold_order, retrieval_metrics
 from ragbraid.flows.questions import Question
 from ragbraid.flows.runner import RunResult
-from ragbraid.registry.contracts import Answer, Ranking
+from ragbraid.registry.contracts import Answer, Ranking, Usage
 from ragbraid.registry.errors import RunError, SettingsError
 
 T = TypeVar("T")
 
-METRICS = ("recall@5", "recall@10", "all_gold@5", "all_gold@10", "mrr@10", "ndcg@10", "em", "f1", "contains", "refused")
+METRICS = (
+    "recall@5", "recall@10", "all_gold@5", "all_gold@10", "mrr@10", "ndcg@10", "ap",
+    "em", "f1", "contains", "refused", "refused_unanswerable",
+)  # fmt: skip
+"""Everything that is measured; `ap` is the average precision, whose mean is known as MAP."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What one flow did with one question."""
+    """What one flow did with one question; `metrics` holds those that are defined for it."""
 
     id: str
     metrics: Mapping[str, float]
     seconds: float
+    usage: Usage = field(default_factory=Usage)
     answer: str | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FlowResult:
-    """What one flow did with all questions."""
+    """What one flow did with all questions, and how long that took in all."""
 
     flow: str
     results: tuple[QuestionResult, ...]
-    tokens: int = 0
-    llm_calls: int = 0
     seconds: float = 0.0
 
+    @property
+    def usage(self) -> Usage:
+        """What all questions used together, failed ones included."""
+        return sum((result.usage for result in self.results), Usage())
+
+    def metric(self, name: str) -> Metric:
+        """Return the mean of a metric, with the number of questions behind it."""
+        ran = [result for result in self.results if result.error is None]
+        values = (result.metrics.get(name) for result in ran)
+        return aggregate(name, values, n_error=len(self.results) - len(ran))
+
     def summary(self) -> dict[str, Any]:
-        """Return the averages with the number of questions behind each, latency percentiles and failures."""
-        rows = [result.metrics for result in self.results]
-        means = {name: mean_of(rows, name) for name in METRICS}
+        """Return the metrics, latency percentiles, failures and model use as plain data."""
         times = sorted(result.seconds for result in self.results if result.error is None)
+        metrics = [metric for name in METRICS if (metric := self.metric(name)).n]
         return {
             "flow": self.flow,
             "questions": len(self.results),
             "failed": sum(result.error is not None for result in self.results),
-            "metrics": {name: {"value": value, "n": n} for name, (value, n) in means.items() if n},
-            "latency_seconds": {"p50": _percentile(times, 0.5), "p95": _percentile(times, 0.95)},
-            "llm_calls": self.llm_calls,
-            "tokens": self.tokens,
+            "metrics": {metric.name: asdict(metric) for metric in metrics},
+            "latency_seconds": {"p50": percentile(times, 0.5), "p95": percentile(times, 0.95)},
+            "usage": self.usage.model_dump(),
             "seconds": self.seconds,
         }
 
@@ -69,14 +82,15 @@ async def evaluate_flow(
     """Run a flow on every question and measure it. A run that fails counts as failed and does not stop the others.
 
     What is ranked is the flow's output where that is a ranking, else the last ranking that a step of the run gave.
+    What the flow needs is opened before the first question, so that no latency holds the loading of a model.
 
     Raises:
         SettingsError: the flow has no input `question`, or a resource that it needs is not there.
     """
     if "question" not in {spec.name for spec in flow.plan.inputs}:
         raise SettingsError(f"the flow `{flow.name}` has no input `question`, so it cannot be evaluated on questions")
+    await _open_resources(flow)
     gate = asyncio.Semaphore(concurrency)
-    usage = [0, 0]
 
     async def one(question: Question) -> QuestionResult:
         async with gate:
@@ -84,18 +98,22 @@ async def evaluate_flow(
             try:
                 result = await flow.arun_traced({**(inputs or {}), "question": question.question})
             except RunError as error:
-                return QuestionResult(question.id, {}, perf_counter() - started, error=str(error))
+                usage = Usage() if error.trace is None else error.trace.usage
+                return QuestionResult(question.id, {}, perf_counter() - started, usage, error=str(error))
             finally:
                 on_done()
             seconds = perf_counter() - started
-        used = result.trace.usage
-        usage[0] += used.llm_calls
-        usage[1] += used.prompt_tokens + used.completion_tokens
         return _measure(question, result, seconds)
 
     started = perf_counter()
     results = await asyncio.gather(*(one(question) for question in questions))
-    return FlowResult(flow.name, tuple(results), usage[1], usage[0], perf_counter() - started)
+    return FlowResult(flow.name, tuple(results), perf_counter() - started)
+
+
+async def _open_resources(flow: Flow) -> None:
+    flow.check_resources()
+    for name, role in flow.plan.roles.items():
+        await asyncio.to_thread(flow.resources.get, name, role)
 
 
 def _measure(question: Question, result: RunResult, seconds: float) -> QuestionResult:
@@ -104,10 +122,11 @@ def _measure(question: Question, result: RunResult, seconds: float) -> QuestionR
     if ranking is not None and question.gold_passage_ids:
         metrics |= retrieval_metrics(gold_order(ranking, question.gold_passage_ids), question.gold_passage_ids)
     if answer is not None:
-        metrics["refused"] = float(answer.refused)
+        metrics["refused_unanswerable" if question.type == "unanswerable" else "refused"] = float(answer.refused)
         if question.answers:
             metrics |= answer_metrics(answer.text, question.answers)
-    return QuestionResult(question.id, metrics, seconds, answer=None if answer is None else answer.text)
+    text = None if answer is None else answer.text
+    return QuestionResult(question.id, metrics, seconds, result.trace.usage, answer=text)
 
 
 def find_ranking(result: RunResult) -> Ranking | None:
@@ -118,13 +137,17 @@ def find_ranking(result: RunResult) -> Ranking | None:
     return _find((step.output for step in reversed(result.trace.steps)), Ranking)
 
 
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Return the value that at least `share` of an ascending list do not exceed (nearest rank), None for an empty one."""
+    if not ordered:
+        return None
+    rank = math.ceil(share * len(ordered))
+    return ordered[max(rank, 1) - 1]
+
+
 def _values(outputs: Any) -> list[Any]:
     return list(outputs.values()) if isinstance(outputs, dict) else [outputs]
 
 
 def _find(values: Iterable[Any], cls: type[T]) -> T | None:
     return next((value for value in values if isinstance(value, cls)), None)
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float | None:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

@@ -9,7 +9,8 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ragbraid.registry.contracts import Hit, Ranking
 from ragbraid.registry.errors import SettingsError
@@ -19,7 +20,33 @@ CUTOFFS = (5, 10)
 _ARTICLES = frozenset({"a", "an", "the"})
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _MARKER = re.compile(r"\[\d+\]")
-_PUNCTUATION = frozenset(string.punctuation)
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric over many questions: its mean over those where it is defined, and how many of which kind there were."""
+
+    name: str
+    value: float | None
+    """None where it is defined for no question."""
+    n: int
+    n_undefined: int = 0
+    n_error: int = 0
+
+
+def aggregate(name: str, values: Iterable[float | None], *, n_error: int = 0) -> Metric:
+    """Average a metric over questions; None is a question for which it is undefined, and counts as neither 0 nor 1.
+
+    Args:
+        name: the metric.
+        values: one per question that ran.
+        n_error: how many questions did not run to their end.
+    """
+    values = list(values)
+    defined = [value for value in values if value is not None]
+    mean = sum(defined) / len(defined) if defined else None
+    return Metric(name, mean, len(defined), len(values) - len(defined), n_error)
 
 
 def gold_order(ranking: Ranking, gold: Iterable[str]) -> list[str]:
@@ -38,18 +65,25 @@ def hit_keys(hit: Hit) -> tuple[str, ...]:
 
 
 def retrieval_metrics(order: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
-    """Return recall@k, all-gold@k (1 when every gold passage is among the first k), MRR@10 and nDCG@10.
+    """Return recall@k, all-gold@k, MRR@10, nDCG@10 and average precision over the whole ranking.
+
+    all-gold@k is 1 when every gold passage is among the first k: the full support that an answer over several
+    passages needs.
+
+    Args:
+        order: what was found, best first, each name once.
+        gold: the relevant passages, at least one; without any these metrics are undefined.
 
     Raises:
         SettingsError: ir-measures is not installed.
     """
     try:
         import ir_measures
-        from ir_measures import RR, R, nDCG
+        from ir_measures import AP, RR, R, nDCG
     except ImportError as error:
         hint = 'pip install "ragbraid[eval]"'
         raise SettingsError("retrieval metrics need the package ir-measures", hint=hint) from error
-    measures = {**{f"recall@{k}": R @ k for k in CUTOFFS}, "mrr@10": RR @ 10, "ndcg@10": nDCG @ 10}
+    measures = {**{f"recall@{k}": R @ k for k in CUTOFFS}, "mrr@10": RR @ 10, "ndcg@10": nDCG @ 10, "ap": AP}
     qrels = [ir_measures.Qrel("q", name, 1) for name in gold]
     run = [ir_measures.ScoredDoc("q", name, -float(rank)) for rank, name in enumerate(order)]
     found = ir_measures.calc_aggregate(list(measures.values()), qrels, run) if run else {}
@@ -60,8 +94,9 @@ def retrieval_metrics(order: Sequence[str], gold: Sequence[str]) -> dict[str, fl
 def answer_metrics(text: str, answers: Sequence[str]) -> dict[str, float]:
     """Return exact match, F1 and containment against the best of several gold answers.
 
-    English is compared by words without articles and punctuation (as SQuAD does), Chinese by characters; citation
-    markers do not count. Containment is 1 when a gold answer occurs in the text, which suits answers in sentences.
+    English is compared by words, lower case, without articles and ASCII punctuation, as SQuAD's script does; Chinese by
+    characters. Citation markers do not count. Containment is 1 when a gold answer occurs in the text, word for word,
+    which suits answers in sentences.
     """
     given = answer_tokens(_MARKER.sub(" ", text))
     wanted = [answer_tokens(answer) for answer in answers]
@@ -75,14 +110,15 @@ def answer_metrics(text: str, answers: Sequence[str]) -> dict[str, float]:
 
 def answer_tokens(text: str) -> list[str]:
     """Return the words of a text, lower case, without articles and punctuation; Chinese characters one by one."""
+    # Full-width punctuation parts words and is taken out first: NFKC would make ASCII of it, which parts nothing.
+    text = "".join(" " if _is_wide_punctuation(character) else character for character in text)
     text = unicodedata.normalize("NFKC", text).lower()
     text = _CJK.sub(lambda match: f" {match[0]} ", text)
-    plain = "".join(" " if _is_punctuation(character) else character for character in text)
-    return [word for word in plain.split() if word not in _ARTICLES]
+    return [word for word in text.translate(_WITHOUT_PUNCTUATION).split() if word not in _ARTICLES]
 
 
-def _is_punctuation(character: str) -> bool:
-    return character in _PUNCTUATION or unicodedata.category(character).startswith("P")
+def _is_wide_punctuation(character: str) -> bool:
+    return not character.isascii() and unicodedata.category(character).startswith("P")
 
 
 def _f1(given: Sequence[str], wanted: Sequence[str]) -> float:
@@ -91,9 +127,3 @@ def _f1(given: Sequence[str], wanted: Sequence[str]) -> float:
         return float(not given and not wanted)
     precision, recall = common / len(given), common / len(wanted)
     return 2 * precision * recall / (precision + recall)
-
-
-def mean_of(rows: Iterable[Mapping[str, float]], name: str) -> tuple[float | None, int]:
-    """Return the mean of a metric over the rows that have it, and how many those are."""
-    values = [row[name] for row in rows if name in row]
-    return (sum(values) / len(values) if values else None), len(values)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragbraid.registry.errors import SettingsError
 
@@ -16,15 +17,17 @@ class Question(BaseModel):
     """One question with what is known about its answer.
 
     `gold_passage_ids` name relevant passages by id, source or document id, `answers` hold acceptable answers;
-    either may be empty, and then the metrics that need it leave the question out. Other fields are ignored.
+    either may be empty, and then the metrics that need it leave the question out. A question of the type
+    `unanswerable` is one that a flow does well to refuse. Other fields are ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     id: str
-    question: str
+    question: str = Field(min_length=1)
     answers: tuple[str, ...] = ()
     gold_passage_ids: tuple[str, ...] = ()
+    type: str | None = None
 
 
 def read_questions(path: Path, limit: int | None = None) -> list[Question]:
@@ -53,9 +56,15 @@ def read_questions(path: Path, limit: int | None = None) -> list[Question]:
 def _lines(path: Path) -> list[str]:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return data.decode("utf-8-sig").splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the questions in {path} cannot be read: {error}") from error
+        # Not splitlines(): JSON may hold U+2028 and its like as they are.
+        return data.decode("utf-8-sig").split("\n")
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8: byte 0x{data[error.start]:02x} at {error.start:,}"
+    except (EOFError, zlib.error):
+        reason = "its gzip data is damaged"
+    raise SettingsError(f"the questions in {path} cannot be read: {reason}")
 
 
 def _read_question(line: str, place: str) -> Question:
@@ -63,6 +72,8 @@ def _read_question(line: str, place: str) -> Question:
         data: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise SettingsError(f"{place}: this is no JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError:
+        raise SettingsError(f"{place}: this is nested too deeply") from None
     try:
         return Question.model_validate(data)
     except ValidationError as error:
