@@ -181,7 +181,7 @@ def _is_abbreviation(text: str, start: int, dot: int, after: int) -> bool:
     follows = text[after:].lstrip()[:1]
     if word in _ABBREVIATIONS or re.fullmatch(r"[a-z]|([a-z]\.)+[a-z]", word):
         return bool(follows)
-    return follows.islower()
+    return follows.islower() and (word == "etc" or text[dot:after].startswith(".."))
 
 
 def _plain(text: str) -> str:
