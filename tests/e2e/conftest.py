@@ -1,4 +1,5 @@
 import fcntl
+import gc
 import os
 import sys
 import time
@@ -67,3 +68,4 @@ def prefect_api(prefect_server: PrefectServer, monkeypatch: pytest.MonkeyPatch) 
     }
     with temporary_settings(updates=updates):
         yield prefect_server
+    gc.collect()  # sockets that Prefect leaves open are reported here, and not in a test that knows nothing of them

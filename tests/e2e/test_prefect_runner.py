@@ -14,7 +14,8 @@ import pytest
 from ragbraid.flows.api import Flow, load
 from ragbraid.registry.errors import FlowError, RunError, ServiceError, SettingsError
 
-pytestmark = pytest.mark.prefect
+# Prefect's engine asks for the default result storage with a client that it does not close.
+pytestmark = [pytest.mark.prefect, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 NODES = '''
 import logging
@@ -189,7 +190,7 @@ BRANCHES = """
       left:  mine.twice
       right: mine.thrice
       both:  {use: mine.join, first: $left, second: $right}
-    flow: text -> left, right -> both
+    flow: text -> left, right
     outputs: $both
 """
 
@@ -230,11 +231,10 @@ def test_one_node_used_twice_with_one_input_runs_twice(project: Project) -> None
         inputs: {text: str}
         nodes:
           left:  {use: mine.twice, text: $text}
-          right: {use: mine.twice, text: $text}
-          both:  {use: mine.join, first: $left, second: $right}
-        outputs: $both
+          right: {use: mine.twice, text: $text, when: "${ left | length > 0 }"}
+        outputs: {left: $left, right: $right}
     """)
-    assert asyncio.run(flow.prefect(text="a")) == "aa|aa"
+    assert asyncio.run(flow.prefect(text="a")) == {"left": "aa", "right": "aa"}
     assert project.module(flow).COUNTS == {"twice": 2}
 
 
@@ -304,7 +304,7 @@ def test_branches_run_at_the_same_time(project: Project) -> None:
 def test_a_failure_of_a_kind_that_is_named_is_tried_again(project: Project) -> None:
     flow = project.flow("""
         inputs: {text: str}
-        nodes: {a: {use: mine.flaky, text: $text, retry: {attempts: 3, delay: 0}}}
+        nodes: {a: {use: mine.flaky, text: $text, retry: {attempts: 3, delay: 10ms}}}
         outputs: $a
     """)
     assert asyncio.run(flow.prefect(text="a")) == "a"
@@ -314,7 +314,7 @@ def test_a_failure_of_a_kind_that_is_named_is_tried_again(project: Project) -> N
 def test_a_failure_of_another_kind_is_not_tried_again(project: Project) -> None:
     flow = project.flow("""
         inputs: {text: str}
-        nodes: {a: {use: mine.flaky, text: $text, kind: auth, retry: {attempts: 3, delay: 0}}}
+        nodes: {a: {use: mine.flaky, text: $text, kind: auth, retry: {attempts: 3, delay: 10ms}}}
         outputs: $a
     """)
     with pytest.raises(ServiceError, match="the service is away"):
@@ -335,7 +335,7 @@ def test_a_retried_flow_run_repeats_only_what_had_not_finished(project: Project)
 
 
 def test_a_failed_step_fails_the_flow_run_with_its_sentence_and_no_traceback(
-    project: Project, capfd: pytest.CaptureFixture[str]
+    project: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow = project.flow("""
         inputs: {text: str}
@@ -348,7 +348,9 @@ def test_a_failed_step_fails_the_flow_run_with_its_sentence_and_no_traceback(
     with pytest.raises(RunError, match="cannot do x") as caught:
         asyncio.run(flow.prefect(text="x"))
     assert caught.value.step == "a"
-    assert "Traceback" not in capfd.readouterr().err
+    failures = [record for record in caplog.records if "cannot do x" in record.getMessage()]
+    assert failures
+    assert not any(record.exc_info for record in failures)
 
 
 def test_big_values_pass_without_being_searched_for_futures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,13 +566,19 @@ class Relay:
 
 @pytest.fixture
 def relay(prefect_api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_CLIENT_MAX_RETRIES,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        temporary_settings,
+    )
 
     port = int(re.search(r":(\d+)/", prefect_api.url)[1])  # type: ignore[index]  # the fixture's own address
     relay = Relay(port)
     url = f"http://127.0.0.1:{relay.port}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
-    with temporary_settings(updates={PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}):
+    updates = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_LOGGING_TO_API_ENABLED: False}
+    with temporary_settings(updates=updates):
         yield relay
     relay.cut()
 
