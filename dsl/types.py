@@ -21,10 +21,11 @@ from pydantic import JsonValue
 
 from ragbraid.dsl.type_fields import field_names, field_type, item_of_class, typed_dict_values
 from ragbraid.dsl.type_names import TypeProblem, describe, is_union, parse_type, split_declaration, union_of
-from ragbraid.dsl.type_values import validate
+from ragbraid.dsl.type_values import Misfit, locate, validate
 from ragbraid.registry.conversions import Conversion
 
 __all__ = [
+    "Misfit",
     "TypeProblem",
     "assignable",
     "choices",
@@ -35,6 +36,7 @@ __all__ = [
     "find_conversion",
     "is_optional",
     "item_type",
+    "locate",
     "optional",
     "parse_type",
     "split_declaration",
@@ -127,8 +129,9 @@ def common_type(options: Iterable[Any]) -> Any | None:
         found = Any
     if found is None and all(get_origin(member) is Literal for member in distinct):
         found = Literal[tuple(value for member in distinct for value in get_args(member))]
-    if found is None and any(get_origin(member) is Literal for member in distinct):
-        return common_type([*map(_widened, distinct), *([NONE] if NONE in all_members else [])])
+    wider = [_widened(member) for member in distinct]
+    if found is None and wider != distinct:
+        found = common_type(wider)
     return optional(found) if found is not None and NONE in all_members else found
 
 
