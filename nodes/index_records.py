@@ -14,6 +14,7 @@ from typing import Literal
 
 from ragbraid.nodes.store import Payload, Point, chunk_payload, point_id
 from ragbraid.registry.contracts import Chunk, SourceReport
+from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.resources import DocumentRecord, SourceChunks
 
 AVERAGE_GRID = 1.1
@@ -148,11 +149,16 @@ def draft_source(given: SourceChunks, *, embedder: str, scope: str, old_chunk_id
         embedder: identity of the model.
         scope: what its loader looked at.
         old_chunk_ids: chunks that it no longer gives and that stay.
+
+    Raises:
+        NodeInputError: two of its chunks have one id.
     """
     chunks = tuple(
         WantedChunk(chunk, chunk_digest(chunk), embed_hash(embedder, chunk.text_to_embed)) for chunk in given.chunks
     )
     fresh = tuple(item.chunk.id for item in chunks)
+    if len(set(fresh)) < len(fresh):
+        raise NodeInputError(f"Two chunks of the source `{given.record.source}` have one id.")
     made_by = sorted({item.chunk.made_by for item in chunks})
     record = DocumentRecord(
         source=given.record.source,

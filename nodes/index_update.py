@@ -198,11 +198,10 @@ class Update:
             raise RunError(
                 f"{len(self._unwritten)} chunks of `{self._info.name}` have not been written; write them first."
             )
-        replaced = [record.source for record in self._work.records if record.source in self._records]
-        self._writer.finish(self._work, average_length=self._info.average_length, replaced=replaced)
+        after = self._records_after(self._work)
+        self._writer.finish(self._work, after, average_length=self._info.average_length)
         self._store.flush()
         self._stop_if_taken_over()
-        after = self._records_after(self._work)
         self._write_info(
             generation=self._next,
             average_length=average_at(self._work.step),
@@ -211,8 +210,7 @@ class Update:
         )
         # Committed: everything from here on is clean-up, which the next update would finish as well.
         self._writer.delete_replaced(self._next)
-        self._write_info(updating=False, update_id="")
-        self._store.flush()
+        self._end()
         return self._next
 
     def _begin(self) -> None:
@@ -229,8 +227,13 @@ class Update:
         """Remove a killed update of which nothing is wanted, or finish the clean-up of a committed one."""
         self._writer.recover()
         self._writer.delete_killed_chunks()
-        self._write_info(updating=False, update_id="")
+        self._end()
+
+    def _end(self) -> None:
+        # Flushed before and not after: until the flush an engine that is killed counts deleted points among the
+        # document frequencies when it is opened again, and only readers who see `updating` take care of that.
         self._store.flush()
+        self._write_info(updating=False, update_id="")
 
     def _write_info(self, **changes: object) -> None:
         self._info = self._info.model_copy(update=changes)

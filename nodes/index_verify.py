@@ -1,4 +1,4 @@
-"""Checking, deleting and listing knowledge bases."""
+"""Checking and deleting knowledge bases."""
 
 from __future__ import annotations
 

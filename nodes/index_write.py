@@ -96,25 +96,26 @@ class UpdateWriter:
         """Write chunks with their vectors."""
         self._put([stored_payload(item, step=step, generation=self._next) for item in wanted], vectors, step)
 
-    def finish(self, work: Work, *, average_length: float, replaced: Iterable[str]) -> None:
+    def finish(self, work: Work, after: Sequence[DocumentRecord], *, average_length: float) -> None:
         """Write all of `work` that needs no embedder, and check that the next generation is what was planned.
 
         Args:
             work: the plan; its `embed` has been written.
+            after: the records of all sources of the next generation.
             average_length: the one that the committed term weights were computed with.
-            replaced: sources of `work.records` that have a committed record.
 
         Raises:
             ServiceError: the store does not hold what was written to it.
         """
         self._new_ids |= work.adopted
         self._copy(work)
-        self._retire(work, replaced)
+        self._retire(work)
         if average_at(work.step) != average_length:
             self._weight_anew(work.step)
         for records in _batches(work.records):
             self._store.upsert([_record_point(record) for record in records])
         self._remove_strays()
+        self._check(after)
 
     def _put(self, payloads: Sequence[Payload], vectors: Matrix | Sequence[Vector], step: int) -> None:
         texts = [_text_to_embed(payload) for payload in payloads]
@@ -137,14 +138,14 @@ class UpdateWriter:
             donors = {point.id: point for point in self._store.get([id_ for _, id_ in batch], with_vectors=True)}
             self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)
 
-    def _retire(self, work: Work, replaced: Iterable[str]) -> None:
+    def _retire(self, work: Work) -> None:
         mark = {"gen_to": self._next}
         committed = Tests(must=(Test("gen_from", lte=self._committed),))
         for ids in _batches(work.retire):
             self._store.patch(mark, ids=ids)
         for sources in _batches(work.removed):
             self._store.patch(mark, where=committed & _of_sources(sources))
-        for sources in _batches(replaced):
+        for sources in _batches(record.source for record in work.records):
             self._store.patch(mark, where=DOCUMENTS & committed & _of_sources(sources))
 
     def _weight_anew(self, step: int) -> None:
@@ -168,10 +169,15 @@ class UpdateWriter:
             strays = [point.id for point in self._store.scroll(written) if point.id not in self._new_ids]
             for ids in _batches(strays):
                 self._store.delete(ids=ids)
-        if self._store.count(written) != len(self._new_ids):
+
+    def _check(self, after: Sequence[DocumentRecord]) -> None:
+        """Count what readers of the next generation would see, before they do."""
+        visible = visible_at(self._next)
+        chunks, documents = self._store.count(CHUNKS & visible), self._store.count(DOCUMENTS & visible)
+        if (chunks, documents) != (sum(len(record.chunk_ids) for record in after), len(after)):
             raise ServiceError(
-                f"The store does not hold the chunks that were written to it ({self._store.location}); nothing was "
-                "committed. Run the ingestion again.",
+                f"The store does not hold what was written to it ({self._store.location}), perhaps because another "
+                "process writes to it as well; nothing was committed. Run the ingestion again.",
                 kind="failed",
             )
 

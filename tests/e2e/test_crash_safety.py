@@ -1,0 +1,157 @@
+"""`kill -9` at random moments and at every write of an ingestion: readers see one generation, and a rerun repairs all.
+
+The killed process is real, the store is on disk; the seed is in every message, and RAGBRAID_CRASH_SEED repeats a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash_child import BATCH_SIZE, CORPORA, ingest
+from index_parts import HashEmbedder, WordSparse, content_of
+
+from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
+from ragbraid.nodes.store_edge import EdgeStore
+from ragbraid.registry.errors import SettingsError
+
+KILLS = 30
+SEED = int(os.environ.get("RAGBRAID_CRASH_SEED", random.SystemRandom().randrange(10**6)))
+PARTS = Path(__file__).parents[1] / "parts"
+
+
+class Killer:
+    """Asks the child process for ingestions that end by SIGKILL."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(PARTS / "crash_child.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, folder: Path, corpus: str, **kill: float) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"folder": str(folder), "corpus": corpus, **kill}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    started = Killer()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Clean indexes: their folders, contents, and what a reader sees of them."""
+    made: dict[str, Any] = {}
+    for corpus in CORPORA:
+        folder = tmp_path_factory.mktemp(corpus)
+        store = EdgeStore(folder, "kb")
+        ingest(store, corpus, HashEmbedder())
+        made[corpus] = {"folder": folder, "content": content_of(store), "seen": what_a_reader_sees(store)}
+        store.close()
+    return made
+
+
+def what_a_reader_sees(store: EdgeStore) -> Any:
+    """Texts by vector, scores by terms, and the recorded sources; None before the first commit."""
+    kb = QdrantKnowledgeBase(store, "kb")
+    sparse = WordSparse()
+    try:
+        dense = kb.search_dense(HashEmbedder().embed_query("any"), embedder="hash-1", top_k=1000)
+    except SettingsError:
+        return None
+    terms = kb.search_sparse(sparse.encode_query("part added new"), sparse="words-1", top_k=1000)
+    return (
+        sorted((hit.source, hit.text) for hit in dense),
+        sorted((hit.id, round(hit.score, 4)) for hit in terms),
+        [(record.source, record.chunk_ids, record.content_hash) for record in kb.documents()],
+    )
+
+
+def check_after_kill(folder: Path, indexes: dict[str, Any], *, before: Any, corpus: str, message: str) -> int:
+    """Read and rerun after a kill; return how many texts the rerun embedded."""
+    store = EdgeStore(folder, "kb")
+    try:
+        assert what_a_reader_sees(store) in (before, indexes[corpus]["seen"]), message
+        embedder = HashEmbedder()
+        ingest(store, corpus, embedder)
+        assert content_of(store) == indexes[corpus]["content"], message
+        assert QdrantKnowledgeBase(store, "kb").verify() == [], message
+        return embedder.embedded
+    finally:
+        store.close()
+
+
+def prepare(folder: Path, indexes: dict[str, Any], corpus: str) -> Any:
+    """Put the state before the run into a folder; return what a reader sees of it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if corpus == "first":
+        return None
+    shutil.copytree(indexes["first"]["folder"], folder, dirs_exist_ok=True)
+    return indexes["first"]["seen"]
+
+
+def texts_to_embed(corpus: str) -> int:
+    known = {text for texts in CORPORA["first"].values() for text in texts} if corpus == "second" else set()
+    return sum(text not in known for texts in CORPORA[corpus].values() for text in texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", ["first", "second"], ids=["ingestion", "update"])
+def test_killed_at_random_moments(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
+    folder = tmp_path / "kb"
+    moments = random.Random(f"{SEED} {corpus}")
+    prepare(folder, indexes, corpus)
+    seconds = killer.run(folder, corpus)["seconds"]
+    whole = texts_to_embed(corpus)
+    embedded = []
+    for number in range(KILLS):
+        before = prepare(folder, indexes, corpus)
+        moment = moments.uniform(0, seconds)
+        killed = killer.run(folder, corpus, kill_after_seconds=moment)["killed"]
+        message = f"seed {SEED}, kill {number} after {moment:.3f} of {seconds:.3f} s, killed: {killed}"
+        embedded.append(check_after_kill(folder, indexes, before=before, corpus=corpus, message=message))
+    assert max(embedded) <= whole
+    assert sum(embedded) < KILLS * whole, f"no rerun took anything over (seed {SEED})"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", ["first", "second"], ids=["ingestion", "update"])
+def test_killed_at_every_kind_of_write(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
+    folder = tmp_path / "kb"
+    batches = -(-texts_to_embed(corpus) // BATCH_SIZE)
+    number = 0
+    embedded = []
+    while True:
+        # Of the many writes of embedded batches one in eight will do; all others are tried.
+        number += 8 if 4 < number < batches - 8 else 1
+        before = prepare(folder, indexes, corpus)
+        if not killer.run(folder, corpus, kill_at_write=number)["killed"]:
+            break
+        message = f"killed at write {number} of the {corpus} corpus"
+        embedded.append(check_after_kill(folder, indexes, before=before, corpus=corpus, message=message))
+    assert number > batches
+    assert embedded == sorted(embedded, reverse=True)
+    assert embedded[0] == texts_to_embed(corpus)
+    assert embedded[-1] == 0

@@ -1,0 +1,94 @@
+"""A process that ingests in forked children and kills them, so that a hundred kills cost one start of Python.
+
+Reads one JSON object a line from standard input and answers each with one line. Request: `folder`, `corpus` (a name in
+`CORPORA`), and `kill_after_seconds` or `kill_at_write` (the number of a write of the store, from 1) or neither.
+Answer: `killed`, `seconds`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from index_parts import Corpus, HashEmbedder, WordSparse, make_set
+from qdrant_edge import EdgeShard  # noqa: F401  # loaded before the first fork
+
+from ragbraid.nodes.index import upsert
+from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
+from ragbraid.nodes.store_edge import EdgeStore
+from ragbraid.registry.contracts import IndexReport
+
+SECONDS_PER_BATCH = 0.002
+BATCH_SIZE = 4
+
+FIRST: Corpus = {f"s{n}": [f"first {n} part {part}" for part in range(10)] for n in range(20)}
+SECOND: Corpus = {
+    **{f"s{n}": FIRST[f"s{n}"] for n in range(5)},
+    **{f"s{n}": [*FIRST[f"s{n}"][:6], *(f"second {n} new {part} " * 4 for part in range(5))] for n in range(5, 15)},
+    **{f"t{n}": [f"second {n} added {part}" for part in range(10)] for n in range(8)},
+}
+"""Five sources unchanged, ten changed, five gone, eight new, and another average length."""
+CORPORA = {"first": FIRST, "second": SECOND}
+WRITES = ("create", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
+
+
+def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:
+    kb = QdrantKnowledgeBase(store, "kb")
+    chunks = make_set(CORPORA[corpus])
+    return upsert(chunks, kb=kb, embedder=embedder, sparse=WordSparse(), cleanup="full", batch_size=BATCH_SIZE)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            _run_child(request)
+        if request.get("kill_after_seconds") is not None:
+            time.sleep(request["kill_after_seconds"])
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if not killed and status != 0:
+            sys.exit(f"the child failed with status {status}")
+        print(json.dumps({"killed": killed, "seconds": time.monotonic() - started}), flush=True)
+
+
+def _run_child(request: dict[str, Any]) -> None:
+    status = 1
+    try:
+        store = EdgeStore(request["folder"], "kb")
+        if request.get("kill_at_write") is not None:
+            _die_at_write(store, request["kill_at_write"])
+        ingest(store, request["corpus"], HashEmbedder(before_batch=lambda _: time.sleep(SECONDS_PER_BATCH)))
+        store.close()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _die_at_write(store: EdgeStore, number: int) -> None:
+    """Kill the process instead of the write of this number."""
+    count = 0
+
+    def counting(write: Any) -> Any:
+        def counted(*args: Any, **given: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write(*args, **given)
+
+        return counted
+
+    for name in WRITES:
+        setattr(store, name, counting(getattr(store, name)))
+
+
+if __name__ == "__main__":
+    main()
