@@ -14,6 +14,7 @@ import shutil
 import struct
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -300,5 +301,6 @@ def _convert_into(target: Path, source: Path) -> None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove what killed conversions left behind."""
     for path in folder.glob(".converting-*"):
-        if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has just finished with it
+            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

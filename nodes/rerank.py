@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     "rerank.cross_encoder",
     ambient={"query": ("question",)},
     blocking=True,
-    example="rerank: {use: rerank.cross_encoder, top_k: 5}",
+    example="""
+    found: {use: retrieve.hybrid, query: $question, top_k: 50}
+    rerank: {use: rerank.cross_encoder, hits: $found, query: $question, top_k: 5}
+    """,
 )
 def rerank_with_cross_encoder(
     hits: Ranking, query: Query, *, reranker: Reranker, top_k: PositiveInt | None = None
@@ -55,7 +58,10 @@ def rerank_with_cross_encoder(
     "rerank.late_interaction",
     ambient={"query": ("question",)},
     blocking=True,
-    example="rerank: {use: rerank.late_interaction, top_k: 5}",
+    example="""
+    found: {use: retrieve.hybrid, query: $question, top_k: 50}
+    rerank: {use: rerank.late_interaction, hits: $found, query: $question, top_k: 5}
+    """,
 )
 def rerank_with_late_interaction(
     hits: Ranking, query: Query, *, token_embedder: TokenEmbedder, top_k: PositiveInt | None = None

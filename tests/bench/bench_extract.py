@@ -107,7 +107,7 @@ def main() -> None:
     data = Path(sys.argv[1])
     most = int(sys.argv[2]) if len(sys.argv) > 2 else 24
     indexes: dict[str, Bm25] = {}
-    print(f"{'questions':12s} {'passages':12s} {'case':13s} {'':8s}  n  by meaning    right  by words  right")
+    print(f"{'questions':12s} {'passages':12s} {'case':13s} {'':8s}  n   meaning     right     words     right")
     for questions_of, passages_of, case, role in CASES:
         if passages_of not in indexes:
             indexes[passages_of] = Bm25(read(data / "mini" / passages_of / "corpus.jsonl.gz"))
