@@ -139,6 +139,8 @@ class UpdateWriter:
             self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)
 
     def _retire(self, work: Work) -> None:
+        if self._committed == 0:
+            return
         mark = {"gen_to": self._next}
         committed = Tests(must=(Test("gen_from", lte=self._committed),))
         for ids in _batches(work.retire):
