@@ -23,7 +23,9 @@ from ragbraid.flows.cli_params import (
 )
 
 if TYPE_CHECKING:
+    from ragbraid.flows.api import Flow
     from ragbraid.flows.evaluate import FlowResult
+    from ragbraid.flows.questions import Question
 
 _TABLE = {
     "recall@5": "R@5",
@@ -75,7 +77,6 @@ def evaluate(
     which it is defined; --json says how many those were. Exit code 1 when a run failed.
     """
     from ragbraid.flows.api import load
-    from ragbraid.flows.evaluate import evaluate_flow
     from ragbraid.flows.questions import read_questions
 
     asked = read_questions(questions, limit)
@@ -84,15 +85,7 @@ def evaluate(
     values = [parse_inputs(flow.plan, inputs, inputs_file) for flow in loaded]
     for flow, given in zip(loaded, values, strict=True):
         refuse_missing(flow.plan, {"question": "", **given})
-    results = []
-    for flow, given in zip(loaded, values, strict=True):
-        with click.progressbar(
-            length=len(asked), label=flow.name, file=sys.stderr, hidden=not is_terminal(sys.stderr)
-        ) as bar:
-            run = evaluate_flow(
-                flow, asked, inputs=given, concurrency=concurrency, on_done=lambda bar=bar: bar.update(1)
-            )
-            results.append(asyncio.run(run))
+    results = [_evaluate(flow, asked, given, concurrency) for flow, given in zip(loaded, values, strict=True)]
     names = _row_names(flows, results)
     if as_json:
         print_json([_to_dict(path, result) for path, result in zip(flows, results, strict=True)])
@@ -102,6 +95,16 @@ def evaluate(
             _print_failures(name, result)
     if any(entry.error is not None for result in results for entry in result.results):
         sys.exit(1)
+
+
+def _evaluate(flow: Flow, asked: list[Question], inputs: dict[str, Any], concurrency: int) -> FlowResult:
+    from ragbraid.flows.evaluate import evaluate_flow
+
+    hidden = not is_terminal(sys.stderr)
+    with click.progressbar(length=len(asked), label=flow.name, file=sys.stderr, hidden=hidden) as bar:
+        return asyncio.run(
+            evaluate_flow(flow, asked, inputs=inputs, concurrency=concurrency, on_done=lambda: bar.update(1))
+        )
 
 
 def results_table(names: list[str], results: list[FlowResult]) -> str:
