@@ -28,7 +28,7 @@ from ragbraid.nodes.store import (
     span_from_payload,
     visible_at,
 )
-from ragbraid.registry.contracts import Chunk, Hit, ScoreKind
+from ragbraid.registry.contracts import Chunk, Contract, Hit, RouteScore, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.resources import (
     DocumentRecord,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ragbraid.registry.resources import Vector
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Contract)
 
 _ATTEMPTS = 20
 """How often a reader starts over before it says that the knowledge base never stands still."""
@@ -90,7 +91,7 @@ class QdrantKnowledgeBase:
                 )
             return self._store.search_dense(vector, top_k, visible & self._tests(where, info))
 
-        return [_to_hit(point, rank, "cosine") for rank, point in enumerate(self._read(search), start=1)]
+        return _to_hits(self._read(search), "dense", "cosine")
 
     def search_sparse(self, vector: SparseVector, *, sparse: str, top_k: int, where: Where | None = None) -> list[Hit]:
         """Return the best chunks by term weight times inverse document frequency, best first.
@@ -105,7 +106,7 @@ class QdrantKnowledgeBase:
             return self._store.search_sparse(vector, top_k, visible & self._tests(where, info), corpus=corpus)
 
         kind: ScoreKind = "bm25" if sparse.startswith("bm25") else "sparse"
-        return [_to_hit(point, rank, kind) for rank, point in enumerate(self._read(search), start=1)]
+        return _to_hits(self._read(search), "sparse", kind)
 
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
@@ -210,24 +211,46 @@ def _is_ahead(found: object, info: KnowledgeBaseInfo) -> bool:
     return any(isinstance(point, ScoredPoint) and point.payload["gen_from"] > info.generation for point in points)
 
 
-def _to_hit(point: ScoredPoint, rank: int, kind: ScoreKind) -> Hit:
-    payload = point.payload
-    # Not validated again: the values were when the chunk was written, and a query brings hundreds of them.
-    return Hit.model_construct(
-        id=payload["chunk_id"],
-        text=payload["text"],
-        score=point.score,
-        rank=rank,
-        score_kind=kind,
-        kind="summary" if payload["chunk_kind"] == "summary" else "chunk",
-        scores={},
-        document_id=payload["document_id"],
-        source=payload["source"],
-        index=payload["index"],
-        title=payload["title"],
-        section_path=tuple(payload["section_path"]),
-        embed_text=payload["embed_text"],
-        span=span_from_payload(payload),
-        language=payload["language"],
-        metadata=payload["metadata"],
-    )
+def _to_hits(points: Sequence[ScoredPoint], route: str, kind: ScoreKind) -> list[Hit]:
+    """Turn found points into hits, best first; of two points with one chunk id the better one stays."""
+    hits: dict[str, Hit] = {}
+    for point in points:
+        payload = point.payload
+        chunk_id = payload["chunk_id"]
+        if chunk_id in hits:
+            continue
+        rank, span = len(hits) + 1, span_from_payload(payload)
+        score = _trusted(RouteScore, {"rank": rank, "score": point.score, "kind": kind})
+        fields = {
+            "id": chunk_id,
+            "text": payload["text"],
+            "score": point.score,
+            "rank": rank,
+            "score_kind": kind,
+            "kind": "summary" if payload["chunk_kind"] == "summary" else "chunk",
+            "scores": {route: score},
+            "document_id": payload["document_id"],
+            "source": payload["source"],
+            "index": payload["index"],
+            "title": payload["title"],
+            "section_path": tuple(payload["section_path"]),
+            "embed_text": payload["embed_text"],
+            "span": span,
+            "language": payload["language"],
+            "metadata": payload["metadata"],
+        }
+        hits[chunk_id] = _trusted(Hit, fields)
+    return list(hits.values())
+
+
+def _trusted(cls: type[C], fields: dict[str, object]) -> C:
+    """Make a contract of fields that were validated when they were written.
+
+    As `model_construct`, which goes through every field by name again and costs more than the search of the engine.
+    """
+    made = cls.__new__(cls)
+    object.__setattr__(made, "__dict__", fields)
+    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made

@@ -52,7 +52,7 @@ def dense(
     text = _text_of(query, "retrieve.dense")
     vector = embedder.embed_query(text)
     hits = kb.search_dense(vector, embedder=embedder.identity, top_k=top_k, where=where)
-    return Ranking.from_hits(hits, route="dense", score_kind="cosine")
+    return Ranking(hits=tuple(hits), route="dense", score_kind="cosine")
 
 
 @node(
@@ -82,7 +82,7 @@ def sparse(
     """
     vector = sparse.encode_query(_text_of(query, "retrieve.sparse"))
     hits = kb.search_sparse(vector, sparse=sparse.identity, top_k=top_k, where=where)
-    return Ranking.from_hits(hits, route="sparse", score_kind=hits[0].score_kind if hits else "sparse")
+    return Ranking(hits=tuple(hits), route="sparse", score_kind=hits[0].score_kind if hits else "sparse")
 
 
 @node(

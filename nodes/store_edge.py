@@ -56,8 +56,6 @@ class _Engine:
         self.lock = threading.RLock()
         self.shared = SharedState()
         self.shard: qdrant_edge.EdgeShard | None = None
-        self.stale_frequencies = False
-        """Whether points were deleted or reweighted since loading: the engine then still counts the old ones."""
 
 
 _engines: dict[Path, _Engine] = {}
@@ -163,17 +161,21 @@ class EdgeStore:
                 for id_, vector in pairs[start : start + WRITE_BATCH]
             ]
             self._update(edge.UpdateOperation.update_vectors(batch))
-        self._engine.stale_frequencies = True
 
     def delete(self, *, ids: Sequence[str] | None = None, where: Tests | None = None) -> None:
-        """Delete the points of `ids` or those that `where` finds."""
+        """Delete the points of `ids` or those that `where` finds.
+
+        Their term vectors are emptied first: of a point that is deleted as it is the engine goes on counting the terms,
+        and every inverse document frequency would be off until the collection is opened anew.
+        """
         import qdrant_edge as edge
 
-        if ids is not None:
-            self._update(edge.UpdateOperation.delete_points(list(ids)))
+        filters = [edge.Filter(must=[edge.HasIdCondition(set(ids))])] if ids else []
         if where is not None:
-            self._update(edge.UpdateOperation.delete_points_by_filter(to_filter(where)))
-        self._engine.stale_frequencies = True
+            filters.append(to_filter(where))
+        for tests in filters:
+            self._empty_terms(tests)
+            self._update(edge.UpdateOperation.delete_points_by_filter(tests))
 
     def get(self, ids: Sequence[str], *, with_vectors: bool = False) -> list[Point]:
         """Return the points of these ids that exist, in the order asked for."""
@@ -220,7 +222,7 @@ class EdgeStore:
             return []
         terms = edge.SparseVector(list(vector.indices), list(vector.values))
         params = None
-        if corpus is not CHUNKS or self._engine.stale_frequencies:
+        if corpus is not CHUNKS:
             params = edge.SearchParams(idf=edge.IdfParams(corpus=to_filter(corpus)))
         return self._search(edge.Query.Nearest(terms, using=SPARSE), limit, where, params)
 
@@ -253,7 +255,6 @@ class EdgeStore:
             if self._engine.shard is None and self._folder.exists():
                 with self._plain_errors():
                     self._engine.shard = edge.EdgeShard.load(str(self._folder))
-                self._engine.stale_frequencies = False
 
     def _shard(self) -> qdrant_edge.EdgeShard:
         shard = self._engine.shard
@@ -265,6 +266,23 @@ class EdgeStore:
         self._require_room()
         with self._plain_errors():
             self._shard().update(operation)
+
+    def _empty_terms(self, tests: qdrant_edge.Filter) -> None:
+        import qdrant_edge as edge
+
+        with_terms = edge.Filter(must=[tests, edge.HasVectorCondition(SPARSE)])
+        nothing = edge.SparseVector([], [])
+        offset = None
+        while True:
+            request = edge.ScrollRequest(
+                offset=offset, limit=PAGE, filter=with_terms, with_payload=False, with_vector=False
+            )
+            with self._plain_errors():
+                records, offset = self._shard().scroll(request)
+            emptied = [edge.PointVectors(record.id, {SPARSE: nothing}) for record in records]
+            self._update(edge.UpdateOperation.update_vectors(emptied))
+            if offset is None:
+                return
 
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._root).free

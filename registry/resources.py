@@ -322,7 +322,7 @@ class KnowledgeBase(Protocol):
         ...
 
     def search_dense(self, vector: Vector, *, embedder: str, top_k: int, where: Where | None = None) -> list[Hit]:
-        """Return the nearest chunks by cosine, best first.
+        """Return the nearest chunks by cosine, best first: unique ids, ranks from 1, the score under the route `dense`.
 
         Raises:
             SettingsError: `embedder` is not the model that filled it, or `where` names a field it does not have.
@@ -330,7 +330,7 @@ class KnowledgeBase(Protocol):
         ...
 
     def search_sparse(self, vector: SparseVector, *, sparse: str, top_k: int, where: Where | None = None) -> list[Hit]:
-        """Return the best chunks by term weight times inverse document frequency, best first.
+        """Return the best chunks by term weight times inverse document frequency, best first, under the route `sparse`.
 
         Raises:
             SettingsError: `sparse` is not the encoder that filled it, or `where` names a field it does not have.
