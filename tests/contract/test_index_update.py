@@ -199,6 +199,24 @@ def test_after_a_run_that_died_the_old_corpus_rolls_it_back(bench: Bench) -> Non
     assert content_of(bench.store) == before
 
 
+@pytest.mark.parametrize("corpus", [OLD, {"a": ["apple red"], "c": ["date palm"]}], ids=["the old", "another"])
+def test_marks_of_a_run_that_died_just_before_its_commit_are_taken_back(
+    bench: Bench, clean: Callable[..., object], monkeypatch: pytest.MonkeyPatch, corpus: Corpus
+) -> None:
+    def die() -> None:
+        raise Killed
+
+    bench.ingest(OLD)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "flush", die)
+        with pytest.raises(Killed):
+            bench.ingest(NEW, cleanup="full")
+    assert bench.texts() == every_text(OLD)
+    bench.ingest(corpus, cleanup="full")
+    assert bench.kb.verify() == []
+    assert content_of(bench.store) == clean(corpus)
+
+
 def test_a_first_run_that_died_may_be_repeated_with_another_model(bench: Bench) -> None:
     bench.kill_at_batch(OLD, 2)
     bench.ingest(OLD, embedder=HashEmbedder(identity="hash-2", dimension=4))
