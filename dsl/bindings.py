@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ragbraid.dsl.expressions import EnvReference, PlainText, parse_value
-
+from ragbraid.dsl.expressions import EnvReference, ExpressionProblem, PlainText, Template, names, parse_value
 from ragbraid.dsl.plan import ResourceBinding
 from ragbraid.dsl.report import Report
-from ragbraid.dsl.source_nodes import Entry, ScalarNode, to_python
+from ragbraid.dsl.source_nodes import Entry, Node, ScalarNode, to_python
 from ragbraid.dsl.syntax import ResourceDecl
 from ragbraid.dsl.values import bind_literal
 from ragbraid.registry.catalogue import Catalogue
-from ragbraid.registry.resources import ROLES, ResourceProvider, ResourceSetting
-from ragbraid.registry.suggest import did_you_mean
+from ragbraid.registry.providers import ROLES, ResourceProvider, ResourceSetting
+from ragbraid.registry.suggest import did_you_mean, nearest
 
 
 def read_resources(
@@ -53,10 +52,12 @@ def _read_settings(decl: ResourceDecl, provider: ResourceProvider, report: Repor
     for entry in decl.settings:
         setting = known.get(entry.key)
         if setting is None:
-            hint = did_you_mean(entry.key, known) or f"it has {', '.join(known)}"
+            meant = nearest(entry.key, known)
+            hint = f"did you mean `{meant}`?" if meant else f"it has {', '.join(f'`{name}`' for name in known)}"
             report.error("RB102", f"`{provider.name}` has no setting `{entry.key}`", entry.key_span, hint)
-        else:
-            settings[entry.key] = _read_setting(setting, entry, provider, report)
+            setting = known.get(meant or "")
+        if setting is not None:
+            settings[setting.name] = _read_setting(setting, entry, provider, report)
     for setting in provider.settings:
         if setting.required and setting.name not in settings:
             message = f"`{decl.name.text}` has no `{setting.name}`, which `{provider.name}` needs"
@@ -70,8 +71,7 @@ def _read_setting(setting: ResourceSetting, entry: Entry, provider: ResourceProv
     if isinstance(parsed, EnvReference):
         return node.value  # type: ignore[union-attr]
     if parsed is not None and not isinstance(parsed, PlainText):
-        hint = "a resource is opened before the run; only `${env.NAME}` and `${secret.NAME}` may stand here"
-        report.error("RB403", f"`{setting.name}` of a resource cannot depend on the flow", node.span, hint)
+        _report_dynamic(setting, node, parsed, report)
         return None
     if setting.secret:
         hint = (
@@ -81,3 +81,18 @@ def _read_setting(setting: ResourceSetting, entry: Entry, provider: ResourceProv
         return None
     bound = bind_literal(node, setting.type, f"`{setting.name}` of `{provider.name}`", report)
     return getattr(bound.value, "value", to_python(node))
+
+
+def _report_dynamic(setting: ResourceSetting, node: Node, parsed: Any, report: Report) -> None:
+    """Report a value that depends on the flow, or that mixes text with a variable."""
+    if isinstance(parsed, ExpressionProblem):
+        report.error(parsed.code, parsed.message, node.span, parsed.hint)
+        return
+    if isinstance(parsed, Template) and not names(parsed):
+        message = f"a variable must be the whole value of `{setting.name}`"
+        report.error("RB403", message, node.span, "put the whole text into the variable")
+        return
+    uses = names(parsed)
+    name = (uses[0].path[-1] if uses[0].path else uses[0].root) if uses else "NAME"
+    hint = f"a resource is opened before the run; an environment variable is written `${{env.{name}}}`"
+    report.error("RB403", f"`{setting.name}` of a resource cannot depend on the flow", node.span, hint)

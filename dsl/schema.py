@@ -11,7 +11,7 @@ from ragbraid.dsl.parse import INPUT_KEYS, LANGUAGE_VERSION, REQUIRED_TOP_KEYS
 from ragbraid.dsl.policy import MAX_ATTEMPTS, RETRY_KINDS
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import NodeContract, Port
-from ragbraid.registry.resources import ResourceProvider
+from ragbraid.registry.providers import ResourceProvider
 
 _REFERENCE = {"type": "string", "pattern": r"\$", "description": "a reference, an expression or a template"}
 _DURATION = {"type": ["string", "number"], "description": "seconds, or 500ms, 30s, 2m, 1h, 7d"}

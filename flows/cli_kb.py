@@ -27,7 +27,7 @@ from ragbraid.flows.resources import (
 )
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import RunError, SettingsError
-from ragbraid.registry.resources import KnowledgeBase
+from ragbraid.registry.knowledge import KnowledgeBase
 
 _shared = with_options(
     profile_option,

@@ -20,10 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.project import Project
-from ragbraid.flows.secrets import HIDDEN, has_reference, hide, missing_references, redact, redacted, resolve
+from ragbraid.flows.secrets import has_reference, hide, missing_references, redact, redacted, resolve
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
-from ragbraid.registry.resources import ResourceProvider, ResourceSetting
+from ragbraid.registry.providers import ResourceProvider, ResourceSetting
 from ragbraid.registry.suggest import did_you_mean
 
 _logger = logging.getLogger(__name__)
@@ -277,8 +277,8 @@ class ResourcePool:
                 value = resolve(bound.settings[setting.name])
             except SettingsError as error:
                 raise SettingsError(f"{bound.origin}: {error}", hint=error.hint) from None
-            if setting.secret and isinstance(value, str):
-                hide(value, HIDDEN)
+            if setting.secret:
+                hide(value)  # it may stand literally in the file
             value = _validated(setting, value, bound.origin)
             settings[setting.name] = _absolute(value, setting, bound.folder)
         return settings

@@ -11,15 +11,9 @@ from pydantic import Field, PositiveInt
 from ragbraid.registry.context import report_degraded, report_progress
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord, SourceReport
 from ragbraid.registry.errors import NodeInputError, RunError
+from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBase, SourceChunks
 from ragbraid.registry.node import node
-from ragbraid.registry.resources import (
-    DocumentRecord,
-    Embedder,
-    IndexUpdate,
-    KnowledgeBase,
-    SourceChunks,
-    SparseEncoder,
-)
+from ragbraid.registry.resources import Embedder, SparseEncoder
 
 Cleanup = Literal["none", "incremental", "scoped_full", "full"]
 

@@ -15,7 +15,7 @@ from typing import Literal
 from ragbraid.nodes.store import Payload, Point, chunk_payload, point_id
 from ragbraid.registry.contracts import Chunk, SourceReport
 from ragbraid.registry.errors import NodeInputError
-from ragbraid.registry.resources import DocumentRecord, SourceChunks
+from ragbraid.registry.knowledge import DocumentRecord, SourceChunks
 
 AVERAGE_GRID = 1.1
 """Ratio of neighbouring values of the grid that the average chunk length is rounded to."""

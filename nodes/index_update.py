@@ -31,14 +31,8 @@ from ragbraid.nodes.index_write import UpdateWriter
 from ragbraid.nodes.store import Store, read_info, write_info
 from ragbraid.registry.contracts import Chunk, SourceReport
 from ragbraid.registry.errors import RunError, ServiceError, SettingsError
-from ragbraid.registry.resources import (
-    DocumentRecord,
-    Embedder,
-    KnowledgeBaseInfo,
-    SourceChunks,
-    SparseEncoder,
-    UpdatePlan,
-)
+from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo, SourceChunks, UpdatePlan
+from ragbraid.registry.resources import Embedder, SparseEncoder
 
 if TYPE_CHECKING:
     from ragbraid.registry.resources import Matrix
@@ -89,7 +83,7 @@ def exclusive(store: Store, name: str) -> Iterator[None]:
 
 
 class Update:
-    """One update of a knowledge base; see `ragbraid.registry.resources.IndexUpdate`."""
+    """One update of a knowledge base; see `ragbraid.registry.knowledge.IndexUpdate`."""
 
     def __init__(
         self,

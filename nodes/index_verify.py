@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ragbraid.nodes.index_records import average_at
 from ragbraid.nodes.index_update import exclusive
 from ragbraid.nodes.store import CHUNKS, DOCUMENTS, Store, read_info, visible_at
-from ragbraid.registry.resources import DocumentRecord, KnowledgeBaseInfo
+from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo
 
 MAX_SAMPLES = 5
 """How many ids one sentence of a report names."""

@@ -32,7 +32,8 @@ from ragbraid.nodes.store import (
     visible_at,
 )
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.resources import DocumentRecord, SparseEncoder
+from ragbraid.registry.knowledge import DocumentRecord
+from ragbraid.registry.resources import SparseEncoder
 
 if TYPE_CHECKING:
     from ragbraid.nodes.store import Vector

@@ -30,15 +30,8 @@ from ragbraid.nodes.store import (
 )
 from ragbraid.registry.contracts import Chunk, Contract, Hit, RouteScore, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
-from ragbraid.registry.resources import (
-    DocumentRecord,
-    Embedder,
-    IndexUpdate,
-    KnowledgeBaseInfo,
-    SparseEncoder,
-    SparseVector,
-    Where,
-)
+from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBaseInfo, Where
+from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
 
 if TYPE_CHECKING:
     from ragbraid.registry.resources import Vector

@@ -9,7 +9,7 @@ import threading
 
 from ragbraid.nodes.store import CHUNKS, Store, Test, Tests
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import Condition, KnowledgeBaseInfo, Where
+from ragbraid.registry.knowledge import Condition, KnowledgeBaseInfo, Where
 from ragbraid.registry.suggest import did_you_mean
 
 _PAYLOAD_KEYS = {

@@ -16,7 +16,8 @@ from ragbraid.nodes.openai_errors import Endpoint, Failure, read_failure, secret
 from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
 from ragbraid.registry.context import report_usage
 from ragbraid.registry.contracts import Usage
-from ragbraid.registry.resources import Embedder, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import Embedder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ragbraid.nodes.bm25 import Bm25Encoder
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import SparseEncoder, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import SparseEncoder
 
 
 @resource("bm25.multilingual")

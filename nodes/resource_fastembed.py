@@ -25,7 +25,8 @@ from ragbraid.nodes.fastembed_models import (
 from ragbraid.nodes.onnx_text import OnnxTextModel
 from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.resources import Embedder, Reranker, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import Embedder, Reranker
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,8 @@ from ragbraid.nodes.fastembed_models import folder_digest
 from ragbraid.nodes.onnx_text import note_truncated, unit_rows
 from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
 from ragbraid.registry.errors import ServiceError, SettingsError
-from ragbraid.registry.resources import Embedder, Reranker, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import Embedder, Reranker
 
 if TYPE_CHECKING:
     import numpy as np

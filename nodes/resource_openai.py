@@ -11,7 +11,8 @@ from ragbraid.nodes.openai_chat import OpenAIChat, OutputMode, RetryPolicy
 from ragbraid.nodes.openai_clients import OPENAI_URL
 from ragbraid.nodes.openai_embedder import openai_embedder
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import LLM, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import LLM
 
 __all__ = ["check_base_url", "openai_chat", "openai_embedder"]
 

@@ -12,7 +12,8 @@ from pydantic import PositiveInt
 from ragbraid.nodes import packaged_e5
 from ragbraid.nodes.fastembed_models import open_local_folder
 from ragbraid.nodes.onnx_text import OnnxTextModel
-from ragbraid.registry.resources import Embedder, TokenEmbedder, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import Embedder, TokenEmbedder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import KnowledgeBase, resource
+from ragbraid.registry.knowledge import KnowledgeBase
+from ragbraid.registry.providers import resource
 
 _NAME = re.compile(r"\w[\w.-]{0,127}")
 DEFAULT_NAME = "default"

@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
 from ragbraid.nodes.openai_chat import OpenAIChat, RetryPolicy
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import LLM, Completion, Message, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import LLM, Completion, Message
 
 M = TypeVar("M", bound=BaseModel)
 

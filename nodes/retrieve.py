@@ -13,8 +13,9 @@ from pydantic import Field
 from ragbraid.nodes.fusion import fuse_by_rank
 from ragbraid.registry.contracts import Query, Ranking
 from ragbraid.registry.errors import NodeInputError
+from ragbraid.registry.knowledge import KnowledgeBase, Where
 from ragbraid.registry.node import node
-from ragbraid.registry.resources import Embedder, KnowledgeBase, SparseEncoder, Where
+from ragbraid.registry.resources import Embedder, SparseEncoder
 
 MAX_TOP_K = 10_000
 

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ragbraid.registry.contracts import Chunk, Span
-from ragbraid.registry.resources import KnowledgeBaseInfo, Scalar, SparseVector
+from ragbraid.registry.knowledge import KnowledgeBaseInfo, Scalar
+from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
     import numpy as np

@@ -36,7 +36,8 @@ from ragbraid.nodes.store import (
 )
 from ragbraid.nodes.store_client_errors import plain_sentence
 from ragbraid.registry.errors import RagbraidError
-from ragbraid.registry.resources import Scalar, SparseVector
+from ragbraid.registry.knowledge import Scalar
+from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ragbraid.nodes.store import DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path
-from ragbraid.registry.resources import Scalar, SparseVector
+from ragbraid.registry.knowledge import Scalar
+from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
     import qdrant_edge

@@ -40,16 +40,10 @@ if TYPE_CHECKING:
         ServiceError,
         SettingsError,
     )
+    from ragbraid.registry.knowledge import KnowledgeBase
     from ragbraid.registry.node import node
-    from ragbraid.registry.resources import (
-        LLM,
-        Embedder,
-        KnowledgeBase,
-        Reranker,
-        SparseEncoder,
-        TokenEmbedder,
-        resource,
-    )
+    from ragbraid.registry.providers import resource
+    from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
 
 _ROOMS = {
     "ragbraid.flows.api": ("Flow", "load"),
@@ -62,9 +56,9 @@ _ROOMS = {
         "RunError", "ServiceError", "SettingsError",
     ),
     "ragbraid.registry.node": ("node",),
-    "ragbraid.registry.resources": (
-        "LLM", "Embedder", "KnowledgeBase", "Reranker", "SparseEncoder", "TokenEmbedder", "resource",
-    ),
+    "ragbraid.registry.knowledge": ("KnowledgeBase",),
+    "ragbraid.registry.providers": ("resource",),
+    "ragbraid.registry.resources": ("LLM", "Embedder", "Reranker", "SparseEncoder", "TokenEmbedder"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -18,7 +18,7 @@ from ragbraid.registry.contracts import CONTRACTS, Contract
 from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, ResourceProvider
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"

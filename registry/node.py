@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from ragbraid.registry.contracts import FanIn
 from ragbraid.registry.errors import ContractError
-from ragbraid.registry.resources import is_resource_type, role_of
+from ragbraid.registry.providers import is_resource_type, role_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -37,7 +37,8 @@ from ragbraid.nodes.store import CHUNKS, Point
 from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.catalogue import installed_catalogue
 from ragbraid.registry.contracts import Chunk, Query, Ranking, SourceRecord
-from ragbraid.registry.resources import Embedder, KnowledgeBase, SourceChunks
+from ragbraid.registry.knowledge import KnowledgeBase, SourceChunks
+from ragbraid.registry.resources import Embedder
 
 TOLERANCE = 0.01
 BATCH = 64

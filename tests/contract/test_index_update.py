@@ -17,7 +17,7 @@ from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store import CHUNKS, INFO_ID, Point, Store, Test, Tests, read_info, write_info
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport
 from ragbraid.registry.errors import NodeInputError, RunError, ServiceError, SettingsError
-from ragbraid.registry.resources import SourceChunks
+from ragbraid.registry.knowledge import SourceChunks
 
 OpenStore = Callable[..., Store]
 

@@ -22,7 +22,8 @@ from ragbraid.nodes.store import (
 )
 from ragbraid.registry.contracts import Chunk, Span
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import Condition, DocumentRecord, KnowledgeBase, KnowledgeBaseInfo, SparseVector, Where
+from ragbraid.registry.knowledge import Condition, DocumentRecord, KnowledgeBase, KnowledgeBaseInfo, Where
+from ragbraid.registry.resources import SparseVector
 
 OpenStore = Callable[..., Store]
 

@@ -10,7 +10,7 @@ import yaml
 from ragbraid.dsl.compile import check_text
 from ragbraid.registry.catalogue import installed_catalogue
 from ragbraid.registry.node import NodeContract
-from ragbraid.registry.resources import ResourceProvider
+from ragbraid.registry.providers import ResourceProvider
 
 NODES = installed_catalogue().nodes()
 PROVIDERS = installed_catalogue().resources()

@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ragbraid.registry.contracts import Answer, Document, FanIn, Query, Ranking, Triple
+from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import FilePath, PromptFile, node
-from ragbraid.registry.resources import LLM, Embedder, KnowledgeBase, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import LLM, Embedder
 
 TopK = Annotated[int, Field(ge=1, le=1000)]
 
@@ -91,7 +93,7 @@ def load_files(*, path: Annotated[str, FilePath()]) -> list[Document]:
 @node("text.rewrite", ambient={"sentence": ("question",)})
 def text_rewrite(sentence: str, *, words: int = 10) -> str:
     """Say it in other words."""
-    return text
+    return sentence
 
 
 @resource("qdrant.embedded")

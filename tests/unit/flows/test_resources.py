@@ -15,7 +15,8 @@ from ragbraid.flows.resources import PlanResources, ResourcePool, bind_resource,
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError, SourceSpan
 from ragbraid.registry.node import contract_of, node
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, Embedder, Reranker, resource
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, resource
+from ragbraid.registry.resources import Embedder, Reranker
 
 HERE = SourceSpan("qa.yaml", 3, 1, 3, 5)
 
@@ -193,6 +194,14 @@ def test_secrets_are_resolved_when_a_resource_is_opened_and_not_before(
         resources.get("reranker", "reranker")
     monkeypatch.setenv("RB_TEST_KEY", "sk-8472-abc")
     assert resources.get("reranker", "reranker").settings["api_key"] == "sk-8472-abc"
+
+
+def test_a_secret_that_stands_literally_in_the_file_does_not_reach_a_message(
+    tmp_path: Path, catalogue: Catalogue
+) -> None:
+    bound_to = project(tmp_path, "test.broken", api_key="sk-literal-5678")
+    with pytest.raises(ServiceError, match=r"OSError: cannot connect with \*\*\*"):
+        PlanResources(make_plan(), bound_to, catalogue, ResourcePool()).get("reranker", "reranker")
 
 
 def test_a_provider_that_fails_gives_one_sentence_without_its_secret(

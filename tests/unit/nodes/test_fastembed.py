@@ -11,7 +11,8 @@ from ragbraid.nodes import fastembed_models, packaged_e5
 from ragbraid.nodes.prefixes import known_prefixes
 from ragbraid.nodes.resource_fastembed import fastembed_cross_encoder, fastembed_embedder
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, Embedder, Reranker
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE
+from ragbraid.registry.resources import Embedder, Reranker
 
 pytest.importorskip("fastembed")
 

@@ -13,7 +13,8 @@ from ragbraid.nodes import resource_flag
 from ragbraid.nodes.resource_flag import flag_embedder, flag_reranker
 from ragbraid.registry.context import StepContext, step_context
 from ragbraid.registry.errors import SettingsError
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, Embedder, Reranker
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE
+from ragbraid.registry.resources import Embedder, Reranker
 
 needs_flag = pytest.mark.skipif(find_spec("FlagEmbedding") is None, reason="the extra `flag` is not installed")
 quiet = pytest.mark.filterwarnings("ignore")

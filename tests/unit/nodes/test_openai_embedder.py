@@ -11,7 +11,8 @@ from ragbraid.nodes.openai_chat import RetryPolicy
 from ragbraid.nodes.openai_embedder import OpenAIEmbedder, openai_embedder
 from ragbraid.registry.context import StepContext, step_context
 from ragbraid.registry.errors import ServiceError, SettingsError
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, Embedder
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE
+from ragbraid.registry.resources import Embedder
 
 KEY = "sk-secret-0123456789"
 

@@ -16,7 +16,8 @@ from ragbraid.nodes.onnx_text import batches_by_length, unit_rows
 from ragbraid.nodes.resource_packaged import packaged_embedder, packaged_token_embedder
 from ragbraid.registry.context import StepContext, step_context
 from ragbraid.registry.errors import ServiceError, SettingsError
-from ragbraid.registry.resources import RESOURCE_ATTRIBUTE, Embedder, TokenEmbedder
+from ragbraid.registry.providers import RESOURCE_ATTRIBUTE
+from ragbraid.registry.resources import Embedder, TokenEmbedder
 
 ENGLISH = [
     ("how long may I keep the loaned laptop", "Borrowed computers go back to the desk after ninety days."),

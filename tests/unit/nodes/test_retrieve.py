@@ -16,8 +16,8 @@ from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.context import StepContext, report_note, step_context
 from ragbraid.registry.contracts import Chunk, Query, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError, SettingsError
+from ragbraid.registry.knowledge import Condition, KnowledgeBase, KnowledgeBaseInfo, Where
 from ragbraid.registry.node import contract_of
-from ragbraid.registry.resources import Condition, KnowledgeBase, KnowledgeBaseInfo, Where
 
 TEXTS = ["alpha beta", "alpha gamma", "gamma delta", "内存溢出处理指南 ERR_OOM_KILL_001", "omega"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

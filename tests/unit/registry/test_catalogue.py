@@ -9,7 +9,8 @@ from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.contracts import Contract, Query
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.node import node
-from ragbraid.registry.resources import Embedder, resource
+from ragbraid.registry.providers import resource
+from ragbraid.registry.resources import Embedder
 
 
 @node("shop.buy")

@@ -7,8 +7,9 @@ from pydantic import Field
 
 from ragbraid.registry.contracts import FanIn, Ranking
 from ragbraid.registry.errors import ContractError
+from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import RESERVED_KEYS, contract_of, node
-from ragbraid.registry.resources import LLM, KnowledgeBase
+from ragbraid.registry.resources import LLM
 
 
 @node("test.search", ambient={"query": ("question",)}, blocking=True)
