@@ -1,7 +1,6 @@
 """Writes the pages that are made from the code: `docs/nodes.md` and `docs/errors.md`.
 
-    python docs/generate.py            write them
-    python docs/generate.py --check    exit with 1 when they are not those of the code
+`python docs/generate.py` writes them; with `--check` it exits with 1 when they are not those of the code.
 """
 
 from __future__ import annotations
