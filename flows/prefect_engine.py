@@ -29,6 +29,7 @@ from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_logs import forward_node_logs
+from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
@@ -158,7 +159,14 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()
     executor = None if plan.deploy.visible == "flow" else tasks.executor(str(context.flow_run.id))
-    delivery.result = await flow.execute(given, executor=executor, listener=delivery.listener, trace=delivery.trace)
+    progress = ProgressArtifacts(plan.name, delivery.listener)
+    try:
+        with _delivered_to(None):  # a node may run a flow of its own, whose result is not this one's
+            delivery.result = await flow.execute(
+                given, executor=executor, listener=progress.listen, trace=delivery.trace
+            )
+    finally:
+        await progress.finish()
     return delivery.result.outputs
 
 

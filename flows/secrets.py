@@ -73,10 +73,11 @@ def redacted(error: E) -> E:
     return error
 
 
-def hide(value: str, shown: str = HIDDEN) -> None:
-    """Have `redact` replace a value from now on; for secrets that stand literally in a file."""
-    if value:
-        _redactor.add(value, shown)
+def hide(value: Any, shown: str = HIDDEN) -> None:
+    """Have `redact` replace a text, or every text in a list or mapping, from now on."""
+    for text in _texts(value):
+        if text:
+            _redactor.add(text, shown)
 
 
 def has_reference(value: Any) -> bool:

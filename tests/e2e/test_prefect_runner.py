@@ -23,6 +23,7 @@ import threading
 from pathlib import Path
 
 from ragbraid import Document, Reranker, ServiceError, node, resource
+from ragbraid.registry.context import report_progress
 
 COUNTS = {}
 RELEASE = threading.Event()
@@ -116,6 +117,14 @@ class Locked:
 def locked(*, model: str = "a") -> Reranker:
     """Hold a lock."""
     return Locked(model)
+
+
+@node("mine.slow", blocking=True)
+def slow(text: str) -> str:
+    """Report progress."""
+    for number in range(5):
+        report_progress("letters", number, 4)
+    return text
 
 
 @node("mine.rate")
@@ -405,6 +414,43 @@ def test_what_nodes_log_reaches_the_run(project: Project) -> None:
     assert "tagging hello" in asyncio.run(messages())
 
 
+def test_the_progress_of_a_step_is_an_artifact(project: Project) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+    flow = project.flow("""
+        inputs: {text: str}
+        nodes: {a: {use: mine.slow, text: $text}}
+        outputs: $a
+    """)
+
+    async def artifacts() -> list[Any]:
+        await flow.prefect(text="x")
+        key = f"{flow.name.replace('_', '-')}-a-progress"
+        async with get_client() as client:
+            return list(await client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key]))))
+
+    (artifact,) = asyncio.run(artifacts())
+    assert (artifact.type, artifact.data, artifact.description) == ("progress", 100.0, "letters")
+
+
+def test_a_secret_may_be_a_block(project: Project) -> None:
+    from prefect.blocks.system import Secret
+
+    from ragbraid.flows.secrets import redact, resolve
+
+    name = f"RB_{uuid.uuid4().hex}"
+
+    async def save() -> None:
+        await Secret(value="from-the-block").save(name.lower().replace("_", "-"))
+
+    asyncio.run(save())
+    assert resolve(f"${{secret.{name}}}") == "from-the-block"
+    assert redact("it is from-the-block") == f"it is ${{secret.{name}}}"
+    with pytest.raises(SettingsError, match="the secret RB_NOTHING is not known here"):
+        resolve("${secret.RB_NOTHING}")
+
+
 FORM = """
     about: Answer a question.
     inputs:
@@ -502,13 +548,14 @@ def unused_port() -> int:
 
 
 def test_an_api_that_does_not_answer_is_one_sentence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 
     flow = project.flow(BRANCHES)
     url = f"http://127.0.0.1:{unused_port()}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
     sentence = f"the Prefect API at {re.escape(url)} does not answer"
-    with temporary_settings(updates={PREFECT_API_URL: url}), pytest.raises(ServiceError, match=sentence) as caught:
+    updates = {PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}
+    with temporary_settings(updates=updates), pytest.raises(ServiceError, match=sentence) as caught:
         flow.run_traced({"text": "a"}, engine="auto")
     assert "prefect server start" in (caught.value.hint or "")
     assert flow.run(text="a") == "aa|aaa"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
+import ragbraid
 from ragbraid.dsl.plan import Binding, Body, Deploy, InputSpec, Limits, Plan, Policy, SlotRef, Step
 from ragbraid.flows.api import Flow
 from ragbraid.flows.loops import run_to_end
@@ -17,7 +18,7 @@ from ragbraid.flows.project import Project
 from ragbraid.flows.resources import ResourcePool
 from ragbraid.flows.secrets import hide
 from ragbraid.registry.catalogue import Catalogue
-from ragbraid.registry.errors import RunError, SettingsError, SourceSpan
+from ragbraid.registry.errors import FlowError, RunError, SettingsError, SourceSpan
 from ragbraid.registry.node import contract_of, node
 from ragbraid.registry.resources import LLM
 
@@ -182,6 +183,71 @@ def test_loading_the_api_imports_nothing_heavy() -> None:
     code = f"import sys, ragbraid.flows.api, ragbraid.flows.resources; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+NODES = '''
+from ragbraid import Reranker, node, resource
+
+
+class Fixed:
+    def __init__(self, identity):
+        self.identity = identity
+
+    def score(self, query, texts):
+        return [0.0 for _ in texts]
+
+
+@resource("mine.fixed")
+def fixed(*, name: str) -> Reranker:
+    """Always give one score."""
+    return Fixed(name)
+
+
+@node("mine.name")
+def name_of(text: str, reranker: Reranker) -> str:
+    """Name the model."""
+    return f"{text}: {reranker.identity}"
+'''
+FLOW = """
+ragbraid: 1
+name: qa
+inputs: {question: str}
+nodes: {who: {use: mine.name, text: $question}}
+outputs: $who
+"""
+TOML = """
+nodes = ["my_nodes.py"]
+[resources.reranker]
+use = "mine.fixed"
+name = "small"
+[profiles.big.resources.reranker]
+name = "large"
+"""
+
+
+@pytest.fixture
+def flow_file(tmp_path: Path) -> Path:
+    (tmp_path / "my_nodes.py").write_text(NODES)
+    (tmp_path / "ragbraid.toml").write_text(TOML)
+    (tmp_path / "qa.yaml").write_text(FLOW)
+    return tmp_path / "qa.yaml"
+
+
+def test_a_flow_file_runs_with_the_nodes_and_resources_of_its_project(flow_file: Path) -> None:
+    assert ragbraid.load(flow_file).run(question="model") == "model: small"
+    assert ragbraid.load(flow_file, profile="big").run(question="model") == "model: large"
+
+
+def test_a_wrong_flow_file_raises_its_findings(flow_file: Path) -> None:
+    flow_file.write_text(FLOW.replace("$question", "$qestion"))
+    with pytest.raises(FlowError) as caught:
+        ragbraid.load(flow_file)
+    assert [finding.severity for finding in caught.value.findings].count("error") == 1
+
+
+def test_explain_says_where_a_port_comes_from(flow_file: Path) -> None:
+    (line,) = (line for line in ragbraid.load(flow_file).explain().splitlines() if "$question" in line)
+    assert line.split()[:2] == ["who", "text"]
 
 
 @pytest.fixture
