@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.plan import Literally, SlotRef
-from ragbraid.dsl.scope import POISON, Scope, Visible
-from ragbraid.dsl.types import describe, field_type
+from ragbraid.dsl.scope import POISON, Visible
+from ragbraid.dsl.types import describe, field_names, field_type
 from ragbraid.dsl.values import Bound, Context, fit
 from ragbraid.registry.node import Port
 
+MAX_CANDIDATES = 12
+"""How many names in scope a hint lists."""
 
-def fill_the_rest(draft: Draft, drafts: Sequence[Draft], context: Context) -> None:
+
+class Neighbours:
+    """What else of a graph bears which name, asked once for every port that a name in scope may fill."""
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self._bearers: dict[str, list[tuple[Draft, str, object]]] = {}
+        self._readers: dict[int, list[int]] = {}
+        self._downstream: dict[int, set[int]] = {}
+        for draft in drafts:
+            for slot in draft.needs:
+                self._readers.setdefault(slot, []).append(draft.slot)
+            if draft.output is POISON:
+                continue
+            self._bearers.setdefault(draft.name, []).append((draft, draft.name, draft.output))
+            for field in field_names(draft.output):
+                found = (draft, f"{draft.name}.{field}", field_type(draft.output, field))
+                self._bearers.setdefault(field, []).append(found)
+
+    def bearing(self, name: str, slot: int) -> Iterator[tuple[str, object]]:
+        """Yield what bears a name, with its type: nodes and fields of their outputs, none that waits for `slot`."""
+        for draft, shown, type_ in self._bearers.get(name, ()):
+            if draft.slot not in self.downstream(slot):
+                yield shown, type_
+
+    def downstream(self, slot: int) -> set[int]:
+        """Return the slot and every slot whose step reads it, directly or not."""
+        if slot not in self._downstream:
+            found = {slot}
+            waiting = [slot]
+            while waiting:
+                new = [reader for reader in self._readers.get(waiting.pop(), ()) if reader not in found]
+                found.update(new)
+                waiting.extend(new)
+            self._downstream[slot] = found
+        return self._downstream[slot]
+
+
+def fill_the_rest(draft: Draft, neighbours: Neighbours, context: Context) -> None:
     """Fill every port that is still open by a name in scope or its default; RB202 where neither serves.
 
     A name in scope is refused (RB209) where a node that could have been meant bears the port's name, or has an output
@@ -20,33 +60,16 @@ def fill_the_rest(draft: Draft, drafts: Sequence[Draft], context: Context) -> No
     """
     if draft.contract is None:
         return
-    later = downstream(draft, drafts)
     for port in draft.contract.ports:
         if draft.has_value(port):
             continue
         found = _find_ambient(port, context)
         if found is not None:
-            _take(draft, port, found, [d for d in drafts if d.slot not in later], context)
+            _take(draft, port, found, neighbours, context)
         elif not port.required:
             _take_default(draft, port, context)
-        elif not draft.suspect:
+        elif not draft.suspect and context.scope.complete:
             _report_open(draft, port, context)
-
-
-def downstream(draft: Draft, drafts: Iterable[Draft]) -> set[int]:
-    """Return the slots of the draft and of every draft that reads it, directly or not."""
-    readers: dict[int, list[int]] = {}
-    for other in drafts:
-        for slot in other.needs:
-            readers.setdefault(slot, []).append(other.slot)
-    found = {draft.slot}
-    waiting = [draft.slot]
-    while waiting:
-        for slot in readers.get(waiting.pop(), ()):
-            if slot not in found:
-                found.add(slot)
-                waiting.append(slot)
-    return found
 
 
 def _names(port: Port) -> tuple[str, ...]:
@@ -57,7 +80,7 @@ def _find_ambient(port: Port, context: Context) -> tuple[Visible, Bound] | None:
     if port.fan_in:
         return None
     for name in _names(port):
-        found = _peek(context.scope, name)
+        found = context.scope.peek(name)
         if found is None or found[1].kind != "input":
             continue
         depth, visible = found
@@ -70,24 +93,11 @@ def _find_ambient(port: Port, context: Context) -> tuple[Visible, Bound] | None:
     return None
 
 
-def _peek(scope: Scope, name: str) -> tuple[int, Visible] | None:
-    """Look a name up without counting it as used."""
-    depth = 0
-    current: Scope | None = scope
-    while current is not None:
-        if name in current.names:
-            return depth, current.names[name]
-        current, depth = current.parent, depth + 1
-    return None
-
-
-def _take(
-    draft: Draft, port: Port, found: tuple[Visible, Bound], candidates: Iterable[Draft], context: Context
-) -> None:
+def _take(draft: Draft, port: Port, found: tuple[Visible, Bound], neighbours: Neighbours, context: Context) -> None:
     visible, bound = found
-    rival = _rival(port, candidates, context)
+    rival = _rival(draft, port, neighbours, context)
     if rival is not None:
-        message = f"`{port.name}` of `{draft.name}` could be the input `{visible.name}` or `{rival}`"
+        message = f"`{port.name}` of {draft.shown} could be the input `{visible.name}` or `{rival}`"
         hint = f"write `{port.name}: ${visible.name}` or `{port.name}: ${rival}` under `{draft.name}`"
         context.report.error("RB209", message, draft.span, hint)
         draft.suspect = True
@@ -95,18 +105,10 @@ def _take(
     draft.fills[port.name] = Fill(bound, "ambient", visible.name, draft.span)
 
 
-def _rival(port: Port, candidates: Iterable[Draft], context: Context) -> str | None:
+def _rival(draft: Draft, port: Port, neighbours: Neighbours, context: Context) -> str | None:
     """Return what else of this graph bears one of the port's names with a type that fits."""
-    for other in candidates:
-        if other.output is POISON:
-            continue
-        for name in _names(port):
-            if other.name == name and _fits(other.output, port, context):
-                return other.name
-            inner = field_type(other.output, name)
-            if inner is not None and _fits(inner, port, context):
-                return f"{other.name}.{name}"
-    return None
+    bearing = (found for name in _names(port) for found in neighbours.bearing(name, draft.slot))
+    return next((shown for shown, type_ in bearing if _fits(type_, port, context)), None)
 
 
 def _fits(offered: object, port: Port, context: Context) -> bool:
@@ -117,7 +119,7 @@ def _take_default(draft: Draft, port: Port, context: Context) -> None:
     bound = Bound(Literally(port.default), port.type)
     draft.fills[port.name] = Fill(bound, "default", repr(port.default), draft.span)
     for name in _names(port):
-        found = _peek(context.scope, name)
+        found = context.scope.peek(name)
         if found is not None and found[1].kind == "input" and found[1].type is not POISON:
             context.scope.find(name)
             wanted, given = describe(port.type), describe(found[1].type)
@@ -131,19 +133,30 @@ def _take_default(draft: Draft, port: Port, context: Context) -> None:
 
 def _report_open(draft: Draft, port: Port, context: Context) -> None:
     wanted = describe(port.item if port.fan_in else port.type)
-    message = f"nothing fills `{port.name}` of `{draft.name}`, which needs {wanted}"
+    message = f"nothing fills `{port.name}` of {draft.shown}, which needs {wanted}"
     context.report.error("RB202", message, draft.span, _open_hint(draft, port, context))
     draft.suspect = True
 
 
 def _open_hint(draft: Draft, port: Port, context: Context) -> str:
-    names = ", ".join(f"`{v.name}`: {_type_of(v)}" for v in context.scope.visible() if v.slot != draft.slot)
-    advice = f"draw an arrow into `{draft.name}` or write `{port.name}: $...` under it"
-    near = [name for name in _names(port) if (found := _peek(context.scope, name)) and found[1].kind == "input"]
-    if near:
-        return f"`{near[0]}` has another type; {advice}; in scope are {names}"
-    return f"{advice}; in scope are {names}" if names else advice
+    by_arrow = f"draw an arrow into `{draft.name}` or " if port.kind == "data" else ""
+    advice = f"{by_arrow}write `{port.name}: ...` under it"
+    visible = islice((v for v in context.scope.visible() if v.slot != draft.slot), MAX_CANDIDATES + 1)
+    candidates = [f"`{v.name}` ({_refused(v, port, context)})" for v in visible]
+    if not candidates:
+        return advice
+    shown = ", ".join(candidates[:MAX_CANDIDATES]) + (", ..." if len(candidates) > MAX_CANDIDATES else "")
+    return f"{advice}; in scope are {shown}"
 
 
-def _type_of(visible: Visible) -> str:
-    return "?" if visible.type is POISON else describe(visible.type)
+def _refused(visible: Visible, port: Port, context: Context) -> str:
+    """Say why a name in scope was not taken for a port."""
+    if visible.type is POISON:
+        return "wrong itself"
+    expected = port.item if port.fan_in else port.type
+    fits = fit(Bound(Literally(None), visible.type), expected, context.conversions) is not None
+    if not fits:
+        return f"{describe(visible.type)}, another type"
+    if visible.kind == "node":
+        return f"{describe(visible.type)}, a step: needs an arrow or a reference"
+    return f"{describe(visible.type)}, another name"

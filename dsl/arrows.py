@@ -78,7 +78,7 @@ def parse_arrows(text: str) -> tuple[tuple[Path, ...], tuple[ArrowProblem, ...]]
     Returns:
         The paths in the order written, and the problems in the order of the text.
     """
-    reader = _Reader()
+    reader = _Reader(text)
     for match in _TOKEN.finditer(text):
         if match.lastgroup and match.lastgroup != "space":
             reader.take(_Token(match.lastgroup, match[0], match.start(), match.end()))
@@ -91,7 +91,8 @@ def parse_arrows(text: str) -> tuple[tuple[Path, ...], tuple[ArrowProblem, ...]]
 class _Reader:
     """Collects refs into stages and stages into paths, one token at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.paths: list[Path] = []
         self.problems: list[ArrowProblem] = []
         self.after_end = True  # nothing since the last `;` or the beginning
@@ -133,6 +134,11 @@ class _Reader:
             closes = not self.faultless and text.endswith(")")  # its partner has been reported
             if not closes:
                 self.complain(*_explain_word(token))
+        elif self.last is not None and self.last.kind == "word" and self.new_line(token):
+            self.complain_once(
+                "a `;` is missing between these lines", token.start, token.end, "end the line before with `;`"
+            )
+            self.close_path()
         elif self.last is not None and self.last.kind == "word" and _REF.fullmatch(self.last.text):
             before = self.last.text
             hint = f"write `{before}, {text}` or `{before} -> {text}`; a name has no space in it"
@@ -140,6 +146,15 @@ class _Reader:
         if readable:
             names = tuple(name.strip() for name in text.split("."))
             self.stages[-1].append(ArrowRef(names, start, token.end))
+
+    def new_line(self, token: _Token) -> bool:
+        """Whether a word begins a line of its own, after a path that has an arrow."""
+        return self.last is not None and len(self.stages) > 1 and "\n" in self.text[self.last.end : token.start]
+
+    def complain_once(self, message: str, start: int, end: int, hint: str) -> None:
+        """Report a mistake that was probably made in every line only where it was made first."""
+        if all(problem.message != message for problem in self.problems):
+            self.complain(message, start, end, hint)
 
     def take_comma(self, token: _Token) -> None:
         self.expect_name(token, "before this comma")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ragbraid.dsl.draft import Draft, Fill
+from ragbraid.dsl.expressions import ExpressionProblem, names, parse_value
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
@@ -12,8 +13,8 @@ from ragbraid.dsl.syntax import NodeDecl
 from ragbraid.dsl.types import describe, optional, without_none
 from ragbraid.dsl.values import WRONG, Bound, Context, bind_value, fit, is_dynamic
 from ragbraid.registry.catalogue import Catalogue
-from ragbraid.registry.node import NodeContract, Port, ResourceNeed
-from ragbraid.registry.suggest import did_you_mean
+from ragbraid.registry.node import RESERVED_KEYS, NodeContract, Port, ResourceNeed
+from ragbraid.registry.suggest import did_you_mean, nearest
 
 
 def draft_nodes(decls: Iterable[NodeDecl], first_slot: int, catalogue: Catalogue, report: Report) -> list[Draft]:
@@ -42,39 +43,59 @@ def find_contract(decl: NodeDecl, catalogue: Catalogue, report: Report) -> NodeC
         hint = "flows as nodes come with the next version of the language"
         report.error("RB015", f"using the flow `{reference}` as a node is not supported yet", decl.use.span, hint)
         return None
-    contract = catalogue.find_node(reference)
+    contract = None if reference.endswith("@") else catalogue.find_node(reference)
     if contract is not None:
         return contract
     name, _, version = reference.partition("@")
     newest = catalogue.find_node(name)
     if newest is not None:
         hint = f"the newest version is `{newest.reference}`"
-        report.error("RB101", f"`{name}` has no version {version!r}", decl.use.span, hint)
+        message = f"`{name}` has no version `{version}`" if version else "a version is missing after the `@`"
+        report.error("RB101", message, decl.use.span, hint)
         return None
-    hint = did_you_mean(name, (node.name for node in catalogue.nodes())) or "`ragbraid nodes` lists what there is"
-    report.error("RB101", f"no node is called `{reference}`", decl.use.span, hint)
+    report.error("RB101", f"no node is called `{reference}`", decl.use.span, _node_hint(name, catalogue))
     return None
 
 
-def bind_written(draft: Draft, context: Context, resources: Iterable[str]) -> None:
-    """Fill the ports and resources that are written under the node."""
+def _node_hint(name: str, catalogue: Catalogue) -> str:
+    known = [node.name for node in catalogue.nodes()]
+    found = did_you_mean(name, known)
+    if found is None:
+        # `dense` for `retrieve.dense`: the family was left out.
+        in_families = [other for other in known if other.rpartition(".")[2] == name.lower()]
+        found = f"did you mean {' or '.join(f'`{other}`' for other in in_families[:3])}?" if in_families else None
+    return found or "`ragbraid nodes` lists what there is"
+
+
+def bind_written(draft: Draft, context: Context, resources: Mapping[str, str | None]) -> None:
+    """Fill the ports and resources that are written under the node.
+
+    Args:
+        draft: the node in the making.
+        context: names in scope and where to report.
+        resources: every resource that may be named, with its role where that is known.
+    """
     if draft.contract is None:
+        for entry in draft.decl.parameters:
+            touch(entry.value, context)
         return
     needs = {need.name: need for need in draft.contract.resources}
+    written = {entry.key for entry in draft.decl.parameters}
     for entry in draft.decl.parameters:
-        port = draft.contract.port(entry.key)
+        name = entry.key
+        if name not in needs and draft.contract.port(name) is None:
+            name = _report_unknown(draft, entry, written, context)
+        port = draft.contract.port(name)
         if port is not None:
             draft.fills[port.name] = _written_fill(draft, port, entry, context)
-        elif entry.key in needs:
-            _bind_resource(draft, needs[entry.key], entry, context.report, resources)
-        else:
-            _report_unknown(draft, entry, context.report)
+        elif name in needs:
+            _bind_resource(draft, needs[name], entry, context.report, resources)
     for need in draft.contract.resources:
         draft.resources.setdefault(need.name, need.name)
 
 
 def _written_fill(draft: Draft, port: Port, entry: Entry, context: Context) -> Fill:
-    what = f"`{port.name}` of `{draft.name}`"
+    what = f"`{port.name}` of {draft.shown}"
     bound = bind_port(port, entry.value, what, context)
     draft.suspect = draft.suspect or bound.type is POISON
     return Fill(bound, "written", _shown(entry.value), entry.value.span)
@@ -82,8 +103,11 @@ def _written_fill(draft: Draft, port: Port, entry: Entry, context: Context) -> F
 
 def bind_port(port: Port, node: Node, what: str, context: Context) -> Bound:
     """Bind a YAML value to a port, converting where a conversion is declared; RB203 or RB308 where it does not fit."""
-    if port.fan_in and isinstance(node, SequenceNode | ScalarNode) and is_dynamic(node):
-        node = _keyed(node)
+    if port.fan_in and isinstance(node, SequenceNode | ScalarNode):
+        keyed = _keyed(node, what, context)
+        if keyed is None:
+            return WRONG
+        node = keyed
     expected = dict[str, port.item] if port.fan_in else port.type  # type: ignore[name-defined]
     bound = bind_value(node, expected, what, context)
     fitted = fit(bound, expected, context.conversions)
@@ -94,40 +118,90 @@ def bind_port(port: Port, node: Node, what: str, context: Context) -> Bound:
         context.report.error("RB308", message, node.span, "give the value a default, or skip this node too with `when`")
     else:
         message = f"{what} takes {describe(expected)}, but this is {describe(bound.type)}"
-        context.report.error("RB203", message, node.span)
+        hint = None
+        if isinstance(node, MappingNode):
+            hint = "a mapping with references in it stays a mapping; let a node make the value"
+        context.report.error("RB203", message, node.span, hint)
     return WRONG
 
 
-def _keyed(node: SequenceNode | ScalarNode) -> Node:
+def _keyed(node: SequenceNode | ScalarNode, what: str, context: Context) -> Node | None:
     """Read `lists: [$a, $b]` or `lists: $a` as the mapping that a fan-in port takes, keyed by the names referred to."""
     items = node.items if isinstance(node, SequenceNode) else (node,)
-    entries = tuple(Entry(_key_of(item, position), item.span, item) for position, item in enumerate(items))
-    return MappingNode(entries, node.span)
+    entries: dict[str, Entry] = {}
+    for position, item in enumerate(items):
+        if not is_dynamic(item):
+            hint = "write `[$first, $second]`, or `{name: $first}` to name them otherwise"
+            context.report.error("RB201", f"{what} takes references to steps", item.span, hint)
+            return None
+        key = (item.text.lstrip("$").strip() if isinstance(item, ScalarNode) else "") or str(position)
+        if key in entries:
+            context.report.error("RB208", f"`${key}` is given to {what} twice", item.span, "delete one of the two")
+            return None
+        entries[key] = Entry(key, item.span, item)
+    return MappingNode(tuple(entries.values()), node.span)
 
 
-def _key_of(node: Node, position: int) -> str:
-    text = node.text if isinstance(node, ScalarNode) else ""
-    return text.lstrip("$").strip() or str(position)
-
-
-def _bind_resource(draft: Draft, need: ResourceNeed, entry: Entry, report: Report, known: Iterable[str]) -> None:
+def _bind_resource(
+    draft: Draft, need: ResourceNeed, entry: Entry, report: Report, known: Mapping[str, str | None]
+) -> None:
     value = entry.value
     if not isinstance(value, ScalarNode) or not isinstance(value.value, str):
-        report.error("RB012", f"`{need.name}` of `{draft.name}` names a resource", value.span)
+        hint = f"write `{need.name}: {need.role}`, or declare another one under `resources:`"
+        report.error("RB012", f"`{need.name}` of {draft.shown} names a resource", value.span, hint)
         return
-    known = tuple(known)
     if value.value not in known:
         hint = did_you_mean(value.value, known) or "declare it under `resources:`"
+        if value.value.startswith("$"):
+            hint = f"write `{value.value[1:]}`: names of resources are written without `$`"
         report.error("RB106", f"no resource is called `{value.value}`", value.span, hint)
+        return
+    role = known[value.value]
+    if role is not None and role != need.role:
+        message = f"`{need.name}` of {draft.shown} takes a resource of the role `{need.role}`"
+        report.error("RB203", f"{message}, but `{value.value}` has the role `{role}`", value.span)
         return
     draft.resources[need.name] = value.value
 
 
-def _report_unknown(draft: Draft, entry: Entry, report: Report) -> None:
+def _report_unknown(draft: Draft, entry: Entry, written: Collection[str], context: Context) -> str:
+    """Report a parameter that the node does not have; returns the one that was meant, where one can tell."""
     assert draft.contract is not None
     known = [port.name for port in draft.contract.ports] + [need.name for need in draft.contract.resources]
-    hint = did_you_mean(entry.key, known) or f"it has {', '.join(f'`{name}`' for name in known)}"
-    report.error("RB102", f"`{draft.contract.name}` has no parameter `{entry.key}`", entry.key_span, hint)
+    meant = nearest(entry.key, known)
+    reserved = _RESERVED_MEANT.get(entry.key) or nearest(entry.key, RESERVED_KEYS)
+    if meant is not None:
+        hint = f"did you mean `{meant}`?"
+    elif entry.key in _GROUPS:
+        hint = "write the parameters beside `use`"
+    elif reserved is not None:
+        hint = f"did you mean `{reserved}`?"
+    else:
+        hint = f"it has {', '.join(f'`{name}`' for name in known)}"
+    message = f"`{draft.contract.name}` has no parameter `{entry.key}`"
+    context.report.error("RB102", message, entry.key_span, hint)
+    # What is written here may belong to any port, so none of them is called open.
+    draft.suspect = True
+    if meant is None or meant in written:
+        touch(entry.value, context)
+        return ""
+    return meant
+
+
+_GROUPS = frozenset({"params", "parameters", "settings", "config", "args", "arguments", "with", "options", "inputs"})
+_RESERVED_MEANT = {"if": "when", "condition": "when", "retries": "retry", "attempts": "retry", "description": "about"}
+
+
+def touch(node: Node, context: Context) -> None:
+    """Count the names in a value that cannot be bound as used."""
+    if isinstance(node, ScalarNode):
+        parsed = parse_value(node.value) if isinstance(node.value, str) else None
+        if parsed is not None and not isinstance(parsed, ExpressionProblem):
+            for use in names(parsed):
+                context.scope.find(use.root)
+        return
+    for item in node.items if isinstance(node, SequenceNode) else [entry.value for entry in node.entries]:
+        touch(item, context)
 
 
 def _may_be_skipped(decl: NodeDecl) -> bool:

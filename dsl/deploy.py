@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from cronsim import CronSim, CronSimError
 
 from ragbraid.dsl.durations import parse_duration
-from ragbraid.dsl.parse import check_keys
+from ragbraid.dsl.parse import check_keys, quote_hint
 from ragbraid.dsl.plan import Deploy, InputSpec, Limits, Schedule
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -27,7 +27,7 @@ def read_limits(node: MappingNode | None, report: Report) -> Limits:
     limits = Limits()
     if node is None:
         return limits
-    check_keys(node, LIMIT_KEYS, "`limits`", report)
+    node = check_keys(node, LIMIT_KEYS, "`limits`", report)
     if (seconds := node.get("seconds")) is not None:
         value = parse_duration(seconds.value) if isinstance(seconds, ScalarNode) else None
         if value is None:
@@ -45,16 +45,16 @@ def read_deploy(node: MappingNode | None, inputs: Iterable[InputSpec | None], re
     deploy = Deploy()
     if node is None:
         return deploy
-    check_keys(node, DEPLOY_KEYS, "`deploy`", report)
+    node = check_keys(node, DEPLOY_KEYS, "`deploy`", report)
     if (schedule := node.get("schedule")) is not None:
         deploy = replace(deploy, schedule=_read_schedule(schedule, report))
         _check_defaults(node, inputs, report)
     if (pool := node.get("work_pool")) is not None:
-        deploy = replace(deploy, work_pool=_word(pool, "work_pool", report))
+        deploy = replace(deploy, work_pool=_word(pool, "`work_pool`", report))
     if (concurrency := node.get("concurrency")) is not None:
         deploy = replace(deploy, concurrency=_count(concurrency, "concurrency", report))
     if (visible := node.get("visible")) is not None:
-        value: Any = _word(visible, "visible", report)
+        value: Any = _word(visible, "`visible`", report)
         if value is not None and value not in VISIBLE:
             hint = did_you_mean(value, VISIBLE) or f"choose one of {', '.join(VISIBLE)}"
             report.error("RB201", f"`visible` cannot be `{value}`", visible.span, hint)
@@ -68,20 +68,22 @@ def read_deploy(node: MappingNode | None, inputs: Iterable[InputSpec | None], re
 def _read_schedule(node: Node, report: Report) -> Schedule | None:
     hint = 'write `schedule: {cron: "0 3 * * *", timezone: Europe/Paris}`'
     if not isinstance(node, MappingNode):
+        if isinstance(node, ScalarNode) and _is_cron(node.text):
+            hint = f'write `schedule: {{cron: "{node.text}"}}`'
         report.error("RB012", "`schedule` is a mapping with `cron` and `timezone`", node.span, hint)
         return None
-    check_keys(node, ("cron", "timezone"), "`schedule`", report)
+    node = check_keys(node, ("cron", "timezone"), "`schedule`", report)
     cron_node = node.get("cron")
     if cron_node is None:
         report.error("RB011", "`schedule` has no `cron`", node.span, hint)
         return None
-    cron = _word(cron_node, "cron", report)
+    cron = _word(cron_node, "`cron`", report)
     if cron is not None and not _is_cron(cron):
         hint = "five fields: minute, hour, day of the month, month, day of the week, such as `0 3 * * *`"
         report.error("RB501", f"`{cron}` is no cron expression", cron_node.span, hint)
     timezone = "UTC"
     if (zone := node.get("timezone")) is not None:
-        timezone = _word(zone, "timezone", report) or "UTC"
+        timezone = _word(zone, "`timezone`", report) or "UTC"
         if timezone not in (zones := available_timezones()):
             hint = did_you_mean(timezone, zones) or "write a name such as `Europe/Paris` or `Asia/Shanghai`"
             report.error("RB502", f"`{timezone}` is no time zone", zone.span, hint)
@@ -116,10 +118,10 @@ def _count(node: Node, key: str, report: Report) -> int | None:
 def _word(node: Node, key: str, report: Report) -> str | None:
     if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value.strip():
         return node.value.strip()
-    report.error("RB012", f"`{key}` is a text", node.span)
+    report.error("RB012", f"{key} is a text", node.span, quote_hint(node))
     return None
 
 
 def _tags(node: Node, report: Report) -> tuple[str, ...]:
     items = node.items if isinstance(node, SequenceNode) else (node,)
-    return tuple(word for item in items if (word := _word(item, "tags", report)) is not None)
+    return tuple(word for item in items if (word := _word(item, "a tag", report)) is not None)

@@ -41,11 +41,18 @@ class Draft:
     touched_by_arrow: bool = False
     arrow_refused: bool = False
     """Whether an arrow into the node was reported; the next one may well be right after that is mended."""
+    replacement: bool = False
+    """Whether this node stands in for the one of its name when that fails."""
 
     @property
     def name(self) -> str:
         """The node's name in the flow."""
         return self.decl.name.text
+
+    @property
+    def shown(self) -> str:
+        """How findings call the node."""
+        return f"the replacement of `{self.name}`" if self.replacement else f"`{self.name}`"
 
     @property
     def span(self) -> SourceSpan:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ragbraid.dsl.types import describe
-
 from ragbraid.dsl.plan import (
     Binding,
     Computed,
@@ -21,6 +19,7 @@ from ragbraid.dsl.plan import (
     Step,
     Value,
 )
+from ragbraid.dsl.types import describe
 
 
 @dataclass(frozen=True, slots=True)

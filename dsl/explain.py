@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragbraid.dsl.types import describe
-
 from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, OriginKind, Plan, Sequenced, SlotRef, Value
 from ragbraid.dsl.tables import format_table
+from ragbraid.dsl.types import describe
 
 _ORIGINS = {"ambient": "name in scope"}
 

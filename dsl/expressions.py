@@ -252,11 +252,30 @@ def _lone_dollar(text: str, dollar: int) -> ExpressionProblem:
     named = _DOLLAR_NAME.match(text, dollar)
     if named is None:
         message = "a single `$` means nothing here"
-        return ExpressionProblem("RB401", message, dollar, dollar + 1, "write `$$` for a dollar sign")
+        apart = re.compile(rf"\$\s+({_IDENTIFIER})\s*").fullmatch(text, dollar) if not text[:dollar].strip() else None
+        hint = f"write `${apart[1]}` without the space" if apart else "write `$$` for a dollar sign"
+        return ExpressionProblem("RB401", message, dollar, dollar + 1, hint)
     shown = named[0]
+    rest = text[named.end() :].strip()
+    if not text[:dollar].strip() and rest and not re.search(r"\s", rest):
+        found = _misspelt_reference(shown, rest)
+        if found is not None:
+            return ExpressionProblem("RB401", found[0], dollar, dollar + len(shown) + len(rest), found[1])
     hint = f"inside a text or a computation write `${{{shown[1:]}}}`; for a dollar sign write `$$`"
     message = f"the reference `{shown}` does not stand alone"
     return ExpressionProblem("RB401", message, dollar, named.end(), hint)
+
+
+def _misspelt_reference(shown: str, rest: str) -> tuple[str, str] | None:
+    """Return what is wrong with a text that is a reference but for its end, and what to write."""
+    index = re.match(r"\.(\d+)", rest)
+    if index:
+        return f"an item of a list is not written `{index[0]}`", f"write `{shown}[{index[1]}]{rest[index.end() :]}`"
+    if rest == ".":
+        return f"the name of a field is missing after `{shown}.`", "add it, or delete the dot"
+    if re.fullmatch(rf"-{_IDENTIFIER}(?:-\w+)*", rest):
+        return f"`{shown}{rest}` is no reference: a name has no `-` in it", "write `_`, as where the name is declared"
+    return None
 
 
 def _misplaced(reference: EnvReference) -> ExpressionProblem:

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-from ragbraid.dsl.types import TypeProblem, describe, parse_type, strip, validate, without_none
+from pydantic import Field, NonNegativeInt, TypeAdapter
+from pydantic_core import SchemaError
 
 from ragbraid.dsl.plan import InputSpec
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Node, ScalarNode, SequenceNode, subspan, to_python
 from ragbraid.dsl.syntax import InputDecl, Named
-from ragbraid.dsl.values import bind_literal
+from ragbraid.dsl.types import TypeProblem, describe, parse_type, strip, validate, without_none
+from ragbraid.dsl.values import bind_literal, is_dynamic
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import REQUIRED, FilePath
@@ -55,6 +56,8 @@ def read_inputs(decls: Iterable[InputDecl], catalogue: Catalogue, report: Report
 
 
 def _read_input(decl: InputDecl, catalogue: Catalogue, report: Report) -> InputSpec | None:
+    if decl.type is None:
+        return None
     _check_reserved(decl.name, report)
     base = read_type(decl.type, None, catalogue, report)
     if base is POISON:
@@ -63,7 +66,12 @@ def _read_input(decl: InputDecl, catalogue: Catalogue, report: Report) -> InputS
     if type_ is POISON:
         return None
     default: Any = REQUIRED
-    if decl.default is not None:
+    if decl.default is not None and is_dynamic(decl.default):
+        hint = "write a plain value; for a dollar sign write `$$`"
+        message = f"the default of `{decl.name.text}` cannot refer to anything: it is known before a run"
+        report.error("RB403", message, decl.default.span, hint)
+        default = None
+    elif decl.default is not None:
         bound = bind_literal(decl.default, type_, f"the default of `{decl.name.text}`", report)
         default = getattr(bound.value, "value", None)
     declared = {"type": describe(base), **{key: to_python(node) for key, node in decl.bounds.items()}}
@@ -90,7 +98,21 @@ def _with_bounds(decl: InputDecl, base: Any, report: Report) -> Any:
             bounds[key] = value
         if base is POISON:
             return POISON
-    return Annotated[base, Field(**bounds)] if bounds else base
+    if not bounds or base is POISON:
+        return base
+    return POISON if _contradict(decl, bounds, report) else Annotated[base, Field(**bounds)]
+
+
+def _contradict(decl: InputDecl, bounds: Mapping[str, Any], report: Report) -> bool:
+    """Report bounds that no value can meet, which must come before a default is measured by them."""
+    for low, high in (("ge", "le"), ("ge", "lt"), ("gt", "le"), ("gt", "lt"), ("min_length", "max_length")):
+        if low in bounds and high in bounds:
+            excludes = low == "gt" or high == "lt"
+            if bounds[low] > bounds[high] or (excludes and bounds[low] == bounds[high]):
+                message = f"no value meets both `{low}: {bounds[low]}` and `{high}: {bounds[high]}`"
+                report.error("RB201", message, decl.bounds[high].span, "exchange the two, or delete one")
+                return True
+    return False
 
 
 def _with_choices(decl: InputDecl, base: Any, node: Node, report: Report) -> Any:
@@ -118,12 +140,25 @@ def _applies_hint(key: str) -> str:
 
 
 def _bound_value(key: str, base: Any, node: Node, report: Report) -> Any:
-    expected: Any = int if "length" in key else str if key == "pattern" else strip(without_none(base))
+    expected: Any = NonNegativeInt if "length" in key else str if key == "pattern" else strip(without_none(base))
     value, problem = validate(to_python(node), expected)
     if problem is not None:
         report.error("RB201", f"`{key}` {problem}", node.span)
         return None
+    if key == "pattern" and (reason := _pattern_problem(value)) is not None:
+        report.error("RB201", f"`{value}` is no regular expression: {reason}", node.span)
+        return None
     return value
+
+
+def _pattern_problem(pattern: str) -> str | None:
+    """Return why pydantic, whose expressions have no look-around, cannot use a pattern."""
+    try:
+        TypeAdapter(Annotated[str, Field(pattern=pattern)])
+    except SchemaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return lines[-1].removeprefix("error: ")
+    return None
 
 
 def _within(name: Named, start: int, end: int) -> SourceSpan:

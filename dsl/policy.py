@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
-from ragbraid.dsl.ambient import fill_the_rest
+from ragbraid.dsl.ambient import Neighbours, fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_node, find_contract
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.durations import parse_duration
-from ragbraid.dsl.expressions import Expression, parse_value
-from ragbraid.dsl.parse import check_keys, parse_node_decl
+from ragbraid.dsl.expressions import Expression, ExpressionProblem, Reference, names, parse_value
+from ragbraid.dsl.parse import check_keys
 from ragbraid.dsl.plan import Computed, Literally, Policy, Retry, Step
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
-from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
+from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, subspan
+from ragbraid.dsl.syntax import NodeDecl
 from ragbraid.dsl.types import assignable, describe, without_none
 from ragbraid.dsl.values import Bound, Context, bind_expression, bind_text, fit
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import FailureKind
+from ragbraid.registry.node import RESERVED_KEYS
 from ragbraid.registry.suggest import did_you_mean
 
 RETRY_KINDS = ("rate_limit", "timeout", "invalid_output", "unavailable")
@@ -31,8 +33,16 @@ _RETRY_HINT = "write `retry: 3` or `retry: {attempts: 3, delay: 1s, backoff: 2, 
 _DURATION_HINT = "write a duration such as `30s`, `2m` or `1h`"
 
 
-def read_policy(draft: Draft, drafts: Sequence[Draft], context: Context, catalogue: Catalogue) -> None:
-    """Check the reserved keys of a node and store them in its draft."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a node may name beside the names in scope: nodes, and resources with their role where it is known."""
+
+    catalogue: Catalogue
+    resources: Mapping[str, str | None]
+
+
+def read_policy(draft: Draft, context: Context) -> None:
+    """Check the reserved keys of a node, all but its replacement, and store them in its draft."""
     reserved = draft.decl.reserved
     report = context.report
     needs: set[int] = set()
@@ -51,24 +61,40 @@ def read_policy(draft: Draft, drafts: Sequence[Draft], context: Context, catalog
         ensure, read = _read_ensure(draft, reserved["ensure"].value, context)
         needs |= read
         policy = replace(policy, ensure=ensure)
-    if "on_error" in reserved:
-        on_error = _read_on_error(draft, drafts, reserved["on_error"], context, catalogue)
-        policy = replace(policy, on_error=on_error)
-        if isinstance(on_error, Step):
-            needs |= on_error.needs
     draft.policy = policy
     draft.policy_needs = frozenset(needs)
 
 
+def read_on_error(draft: Draft, neighbours: Neighbours, context: Context, known: Known) -> None:
+    """Check `on_error`; a replacement gets the values of what it replaces, so all ports of that are filled before."""
+    entry = draft.decl.reserved.get("on_error")
+    if entry is None:
+        return
+    node = entry.value
+    word = node.value if isinstance(node, ScalarNode) else None
+    if isinstance(node, MappingNode):
+        step = _read_replacement(draft, neighbours, node, context, known)
+        if step is not None:
+            draft.policy = replace(draft.policy, on_error=step)
+            draft.policy_needs |= step.needs
+    elif word == "skip":
+        draft.policy = replace(draft.policy, on_error="skip")
+    elif word != "fail":
+        hint = "write `on_error: fail`, `on_error: skip` or `on_error: {use: ...}`"
+        if isinstance(word, str) and known.catalogue.find_node(word) is not None:
+            hint = f"write `on_error: {{use: {word}}}`"
+        context.report.error("RB201", "`on_error` is `fail`, `skip` or a replacement", node.span, hint)
+
+
 def _read_retry(node: Node, report: Report) -> Retry:
     if isinstance(node, ScalarNode):
-        if node.value == 1:
+        if node.value == 1 and not isinstance(node.value, bool):
             report.warning("RB903", "`retry: 1` has no effect: the first try counts too", node.span, _RETRY_HINT)
         return Retry(attempts=_attempts(node, report))
     if not isinstance(node, MappingNode):
         report.error("RB012", "`retry` is a number of attempts or a mapping", node.span, _RETRY_HINT)
         return Retry()
-    check_keys(node, RETRY_KEYS, "`retry`", report)
+    node = check_keys(node, RETRY_KEYS, "`retry`", report)
     retry = Retry()
     if (attempts_node := node.get("attempts")) is not None:
         retry = replace(retry, attempts=_attempts(attempts_node, report))
@@ -160,51 +186,57 @@ def _condition(node: Node, what: str, context: Context) -> Bound:
 def _read_ensure(draft: Draft, node: Node, context: Context) -> tuple[Computed | None, frozenset[int]]:
     """Read a post-condition, in which `out` is the node's output."""
     hint = "write a condition over `out`, such as `ensure: ${ out | length >= 3 }`"
-    parsed = parse_value(str(node.value)) if isinstance(node, ScalarNode) else None
-    if not isinstance(node, ScalarNode) or not isinstance(parsed, Expression):
-        context.report.error("RB211", "`ensure` is a condition over `out`", node.span, hint)
+    report = context.report
+    parsed = parse_value(node.value) if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
+    if not isinstance(node, ScalarNode) or not isinstance(parsed, Expression | Reference | ExpressionProblem):
+        report.error("RB211", "`ensure` is a condition over `out`", node.span, hint)
         return None, frozenset()
+    if isinstance(parsed, ExpressionProblem):
+        report.error(parsed.code, parsed.message, subspan(node, parsed.start, parsed.end), parsed.hint)
+        return None, frozenset()
+    if all(use.root != "out" for use in names(parsed)):
+        known = [use for use in names(parsed) if context.scope.find(use.root) is not None]
+        if len(known) == len(names(parsed)):
+            report.error("RB211", "this `ensure` does not look at `out`, the output of the node", node.span, hint)
+            return None, frozenset()
     out = Any if draft.output is POISON else without_none(draft.output)
     bound = bind_expression(node, parsed, context, extra=[("out", out)])
     if bound.type is not POISON and not assignable(bound.type, bool):
-        message = f"`ensure` is true or false, but this is {describe(bound.type)}"
-        context.report.error("RB211", message, node.span, hint)
+        report.error("RB211", f"`ensure` is true or false, but this is {describe(bound.type)}", node.span, hint)
     return (bound.value if isinstance(bound.value, Computed) else None), bound.needs
 
 
-def _read_on_error(
-    draft: Draft, drafts: Sequence[Draft], entry: Entry, context: Context, catalogue: Catalogue
-) -> Literal["fail", "skip"] | Step:
-    node = entry.value
-    if isinstance(node, ScalarNode) and node.value == "skip":
-        return "skip"
-    if isinstance(node, ScalarNode) and node.value == "fail":
-        return "fail"
-    if not isinstance(node, MappingNode):
-        hint = "write `on_error: fail`, `on_error: skip` or `on_error: {use: ...}`"
-        context.report.error("RB201", "`on_error` is `fail`, `skip` or a replacement", node.span, hint)
-        return "fail"
-    return _read_replacement(draft, drafts, entry, context, catalogue) or "fail"
-
-
 def _read_replacement(
-    draft: Draft, drafts: Sequence[Draft], entry: Entry, context: Context, catalogue: Catalogue
+    draft: Draft, neighbours: Neighbours, node: MappingNode, context: Context, known: Known
 ) -> Step | None:
     """Bind the node that stands in for a failed one; the same values reach it where its ports take them."""
-    decl = parse_node_decl(Entry(draft.name, entry.key_span, entry.value), context.report)
-    contract = None if decl is None else find_contract(decl, catalogue, context.report)
-    if decl is None or decl.use is None or contract is None:
+    report = context.report
+    use = node.get("use")
+    if not isinstance(use, ScalarNode) or not isinstance(use.value, str):
+        hint = "write `on_error: {use: family.node, ...}`"
+        report.error("RB011", f"the replacement of `{draft.name}` has no `use`", node.span, hint)
+        return None
+    for entry in node.entries:
+        if entry.key in RESERVED_KEYS - {"use", "about"}:
+            hint = f"write it under `{draft.name}`: a replacement runs once, and its failure is the step's"
+            report.error("RB010", f"`{entry.key}` is not a key of a replacement", entry.key_span, hint)
+    parameters = tuple(entry for entry in node.entries if entry.key not in RESERVED_KEYS)
+    decl = NodeDecl(draft.decl.name, use, parameters, {}, "", draft.span)
+    contract = find_contract(decl, known.catalogue, report)
+    if contract is None:
         return None
     substitute = draft_node(decl, draft.slot, contract)
-    bind_written(substitute, context, ())
+    substitute.replacement = True
+    bind_written(substitute, context, known.resources)
     for fill in draft.fills.values():
         _hand_over(substitute, fill, context)
-    fill_the_rest(substitute, drafts, context)
+    substitute.suspect = substitute.suspect or draft.suspect
+    fill_the_rest(substitute, neighbours, context)
     if draft.output is not POISON and not assignable(contract.output, draft.output):
         message = (
             f"`{contract.name}` gives {describe(contract.output)}, but `{draft.name}` gives {describe(draft.output)}"
         )
-        context.report.error("RB203", message, decl.use.span, "a replacement has the output type of what it replaces")
+        report.error("RB203", message, use.span, "a replacement has the output type of what it replaces")
         return None
     return None if substitute.suspect else substitute.to_step(f"{draft.name}.on_error")
 

@@ -17,6 +17,7 @@ class Poison:
 
 
 POISON = Poison()
+NOWHERE = SourceSpan("", 1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,57 @@ class Visible:
     name: str
     slot: int
     type: Any
-    kind: Literal["input", "node"]
+    kind: Literal["input", "node", "unknown"]
     span: SourceSpan
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The names of one body, and the scope around it."""
+    """The names of one body, and the scope around it.
+
+    `complete` is false where a part of the file that declares names could not be read: a name that is not found may
+    then be one of those, so it is taken to be there and wrong.
+    """
 
     names: Mapping[str, Visible]
     parent: Scope | None = None
+    complete: bool = True
     used: set[str] = field(default_factory=set)
     """Names of this body that something referred to; filled while binding."""
+    _types: Mapping[str, Any] | None = None
 
     def find(self, name: str) -> tuple[int, Visible] | None:
         """Return how many bodies outwards the name stands, and what it names; innermost first."""
+        found = self.peek(name)
+        if found is not None:
+            self._body(found[0]).used.add(name)
+        elif not self.complete:
+            return 0, Visible(name, -1, POISON, "unknown", NOWHERE)
+        return found
+
+    def peek(self, name: str) -> tuple[int, Visible] | None:
+        """Look a name up without counting it as used."""
         scope: Scope | None = self
         depth = 0
         while scope is not None:
             if name in scope.names:
-                scope.used.add(name)
                 return depth, scope.names[name]
             scope, depth = scope.parent, depth + 1
         return None
+
+    def types(self) -> Mapping[str, Any]:
+        """Return the type of every visible name; `any` stands for what is wrong."""
+        if self._types is None:
+            object.__setattr__(self, "_types", {v.name: Any if v.type is POISON else v.type for v in self.visible()})
+        assert self._types is not None
+        return self._types
+
+    def _body(self, depth: int) -> Scope:
+        scope = self
+        for _ in range(depth):
+            assert scope.parent is not None
+            scope = scope.parent
+        return scope
 
     def visible(self) -> Iterator[Visible]:
         """Yield every visible name, innermost first, hidden ones left out."""

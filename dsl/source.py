@@ -53,6 +53,7 @@ MAX_EXPANDED = 10_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PROPERTIES = re.compile(r"(?:&[^\s,\[\]{}]+\s*|(?P<tag>![^\s,\[\]{}]*)\s*)*")
 _GLUED_KEY = re.compile(r"([^\W\d][\w.-]*):(?!/)\S")
+_WIDE_KEY = re.compile(r"[A-Za-z_]\w*\s*\uff1a")
 _MAYBE_TYPED = frozenset("0123456789+-.~nNtTfF")
 _INT = re.compile(r"[-+]?[0-9]{1,300}")
 _OCTAL_OR_HEX = re.compile(r"0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}")
@@ -299,12 +300,17 @@ class _Builder:
 
     def check_key(self, node: Node, seen: dict[str, ScalarNode]) -> ScalarNode | None:
         if not isinstance(node, ScalarNode):
-            self.findings.append(Finding("RB004", "a key must be text, not a list or a mapping", node.span))
+            braced = node.entries[0].key if isinstance(node, MappingNode) and len(node.entries) == 1 else None
+            hint = f"for a reference write `${braced}`" if braced else None
+            self.findings.append(Finding("RB004", "a key must be text, not a list or a mapping", node.span, hint))
             return None
         if not isinstance(node.value, str):
             message = "a key is missing before the colon" if not node.text else f"the key `{node.text}` is not text"
             hint = f'write "{node.text}" with quotes' if node.text else None
             self.findings.append(Finding("RB004", message, node.span, hint))
+            return None
+        if node.plain and (problem := _odd_key(node)) is not None:
+            self.findings.append(problem)
             return None
         glued = _GLUED_KEY.match(node.text) if node.plain and ":" in node.text else None
         if glued:
@@ -335,6 +341,18 @@ class _Builder:
                 "RB003", message, *found.span("tag"), "quote the text if it begins with `!`, else delete the tag"
             )
         return found.end()
+
+
+def _odd_key(node: ScalarNode) -> Finding | None:
+    """Return what is wrong with a key that was meant as something else."""
+    if node.text == "<<":
+        hint = "write the keys out, or use an alias for the whole value"
+        return Finding("RB003", "YAML 1.2 has no `<<`: mappings cannot be merged", node.span, hint)
+    wide = _WIDE_KEY.match(node.text)
+    if wide is None:
+        return None
+    at = wide.end() - 1
+    return Finding("RB001", "`\uff1a` is a full-width character", subspan(node, at, at + 1), "write `: `")
 
 
 def _resolve(text: str) -> None | bool | int | float | str:

@@ -17,6 +17,13 @@ Explanation = tuple[str, int, int, str | None]
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _COLON_WITHOUT_SPACE = re.compile(r"\s*(?:- +)?([^\s:#'\"{}\[\],]+):(?=[^\s:/])")
+_KEY_BEFORE = re.compile(r"([\s;])\s*([^\s,{}\[\]:;]+)\s*\Z")
+_WIDE = {"\uff1a": ": ", "\uff0c": ", ", "\uff5b": "{", "\uff5d": "}", "\uff3b": "[", "\uff3d": "]"}
+_WIDE_MARK = re.compile(
+    r"(?:^\s*(?:- )*|[{,\uff0c]\s*)[\w.-]+\s*(?P<colon>\uff1a)"  # key： value
+    r"|^\s*(?:- )*[\w.-]+:\s+(?:(?P<open>[\uff5b\uff3b])|\{.*?(?P<comma>[\uff0c\uff5d]))"  # key: ｛, key: {a: b， c
+)
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|(?:^|\s)#.*")
 _CLOSING = {"{": "}", "[": "]"}
 
 
@@ -69,6 +76,25 @@ def _tab(trouble: _Trouble) -> Explanation | None:
     return "a tab is used as indentation, which YAML does not allow", start, start + 1, "indent with spaces"
 
 
+def _full_width(trouble: _Trouble) -> Explanation | None:
+    """Find full-width punctuation where YAML's own was meant: in the line of the trouble, or in the one before."""
+    previous = _previous_line(trouble.text, trouble.line_start)
+    for start, end in ((trouble.line_start, trouble.at), (previous, trouble.line_start)):
+        if start is None:
+            continue
+        found = _WIDE_MARK.search(_blank_quoted(trouble.text[start:end]))
+        if found:
+            at = start + found.start(str(found.lastgroup))
+            wide = trouble.text[at]
+            return f"`{wide}` is a full-width character", at, at + 1, f"write `{_WIDE[wide]}`"
+    return None
+
+
+def _blank_quoted(line: str) -> str:
+    """Return the line with quoted texts and comments made blank, so that places stay the same."""
+    return _QUOTED.sub(lambda match: " " * len(match[0]), line)
+
+
 def _quotes(trouble: _Trouble) -> Explanation | None:
     if "quoted scalar" not in trouble.context and "quoted scalar" not in trouble.problem:
         return None
@@ -107,12 +133,25 @@ def _brackets(trouble: _Trouble) -> Explanation | None:
         return message, trouble.at, trouble.at + 1, "delete it, or open it before, or put quotes around the text"
     if "flow mapping" not in trouble.context and "flow sequence" not in trouble.context:
         return None
+    key = _KEY_BEFORE.search(trouble.text, trouble.since, trouble.at) if trouble.character == ":" else None
+    if key and _belongs_inside(trouble, key.start(2)):
+        hint = "put a comma before it, or quotes around the text" if key[1] in " \t\r\n" else f"write a comma instead of `{key[1]}`"
+        return f"a comma is missing before `{key[2]}`", key.start(2), key.end(2), hint
     bracket = trouble.text[trouble.since]
     closing = _CLOSING.get(bracket, bracket)
     if _LINE_BREAK.search(trouble.text, trouble.since, trouble.at) or not trouble.character:
         hint = f"add `{closing}`, or the comma that is missing between two entries"
         return f"the `{bracket}` that opens here is not closed", trouble.since, trouble.since + 1, hint
     return f"a comma or `{closing}` is missing before this", trouble.at, trouble.at + 1, "or put quotes around the text"
+
+
+def _belongs_inside(trouble: _Trouble, key: int) -> bool:
+    """Whether a key is part of the bracket that is open, not of the mapping around it: by its indentation."""
+    outer, inner = _line_start(trouble.text, trouble.since), _line_start(trouble.text, key)
+    if outer == inner:
+        return True
+    line = trouble.text[outer : _line_end(trouble.text, outer)]
+    return key - inner > len(line) - len(line.lstrip())
 
 
 def _mapping_value(trouble: _Trouble) -> Explanation | None:
@@ -126,6 +165,10 @@ def _mapping_value(trouble: _Trouble) -> Explanation | None:
         what = "an expression" if trouble.text.startswith("${", start) else "text"
         return f"{what} with a colon and a space in it needs quotes", start, end, "put quotes around the whole value"
     glued = _COLON_WITHOUT_SPACE.match(trouble.text, previous) if previous is not None else None
+    bare = _line_without_colon(trouble, previous)
+    if bare:
+        start, end = bare
+        return f"`{trouble.text[start:end]}` has no colon", start, end, "write `key: value`"
     if glued and glued.end() <= trouble.line_start:
         return (
             f"a space is missing after `{glued[1]}:`",
@@ -172,6 +215,9 @@ def _first_character(trouble: _Trouble) -> Explanation | None:
 def _indentation(trouble: _Trouble) -> Explanation | None:
     start, end = trouble.at, max(trouble.at + 1, _line_end(trouble.text, trouble.at))
     if trouble.before.strip():
+        if trouble.before.rstrip()[-1:] in "]}":
+            hint = "delete it, or put quotes around the whole value"
+            return f"the value ends at the `{trouble.before.rstrip()[-1]}` before this", start, end, hint
         begun = trouble.before.rstrip()[-1:]
         if begun in "'\"":
             hint = 'inside single quotes a quote is written twice, inside double quotes as \\"'
@@ -190,6 +236,7 @@ def _indentation(trouble: _Trouble) -> Explanation | None:
 
 _EXPLANATIONS: tuple[Callable[[_Trouble], Explanation | None], ...] = (
     _tab,
+    _full_width,
     _quotes,
     _unquoted_in_flow,
     _brackets,
@@ -198,6 +245,20 @@ _EXPLANATIONS: tuple[Callable[[_Trouble], Explanation | None], ...] = (
     _first_character,
     _indentation,
 )
+
+
+def _line_without_colon(trouble: _Trouble, previous: int | None) -> tuple[int, int] | None:
+    """Return where the line before stands when it is the first of its mapping and has no colon."""
+    if previous is None:
+        return None
+    line = trouble.text[previous : _line_end(trouble.text, previous)]
+    indentation = len(line) - len(line.lstrip())
+    above = _previous_line(trouble.text, previous)
+    opened = above is None or trouble.text[above : _line_end(trouble.text, above)].rstrip().endswith(":")
+    if not opened or ":" in line or line.lstrip().startswith(("-", "#")):
+        return None
+    own = len(trouble.before) - len(trouble.before.lstrip())
+    return (previous + indentation, previous + len(line.rstrip())) if own == indentation else None
 
 
 def _line_start(text: str, at: int) -> int:

@@ -19,10 +19,13 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class InputDecl:
-    """A declared input: its type as text, its default and bounds as nodes."""
+    """A declared input: its type as text, its default and bounds as nodes.
+
+    The type is None where the declaration is so wrong that only its name is known.
+    """
 
     name: Named
-    type: Named
+    type: Named | None
     default: Node | None
     bounds: Mapping[str, Node]
     about: str
@@ -69,6 +72,8 @@ class FlowSyntax:
     name: str
     about: str
     inputs: tuple[InputDecl, ...]
+    inputs_complete: bool
+    """Whether all of `inputs` could be read; if not, a name that seems unknown may be one of them."""
     resources: tuple[ResourceDecl, ...]
     nodes: tuple[NodeDecl, ...]
     arrows: tuple[ScalarNode, ...]

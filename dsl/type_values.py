@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_origin
@@ -31,6 +32,21 @@ def validate(value: Any, tp: Any) -> tuple[Any, str | None]:
         The converted value and None, or None and what is wrong: the end of a sentence such as
         "must be at most 50, not 99" or "must be text, not 5 (in `[1]`)".
     """
+    validated, problem = locate(value, tp)
+    return validated, None if problem is None else problem.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What is wrong with a value: the end of a sentence, and the way into the value; `on_key` means the last key."""
+
+    sentence: str
+    path: tuple[int | str, ...]
+    on_key: bool = False
+
+
+def locate(value: Any, tp: Any) -> tuple[Any, Misfit | None]:
+    """Check a value against a type as `validate` does; what is wrong comes with where in the value it is."""
     adapter = _adapter(tp)
     try:
         return adapter.validate_json(json.dumps(value), strict=True), None
@@ -51,7 +67,7 @@ def _adapter(tp: Any) -> TypeAdapter[Any]:
     return TypeAdapter(tp)
 
 
-def _explain(error: ValidationError, value: Any, tp: Any) -> str:
+def _explain(error: ValidationError, value: Any, tp: Any) -> Misfit:
     problems = error.errors(include_url=False)
     # A misspelled field is missing under its right name too; the name that was written is the better sentence.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
@@ -59,10 +75,12 @@ def _explain(error: ValidationError, value: Any, tp: Any) -> str:
     path, inner = _walk(loc, value)
     place = str(first["loc"][-1]) if first["loc"] else ""
     if not path and len(problems) > 1 and len(_beside_none(tp)) > 1:
-        return f"must be {describe(tp)}, not {show(value)}"
+        return Misfit(f"must be {describe(tp)}, not {show(value)}", ())
     sentence = _sentence(first, place, inner, tp if not path else None)
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-    return f"{sentence} (in `{where}`)" if where else sentence
+    sentence = f"{sentence} (in `{where}`)" if where else sentence
+    on_key = first["type"] == "extra_forbidden"
+    return Misfit(sentence, (*path, place) if on_key else tuple(path), on_key)
 
 
 def _beside_none(tp: Any) -> tuple[Any, ...]:

@@ -24,14 +24,16 @@ from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON, Scope
 from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode, subspan
 from ragbraid.dsl.types import (
+    Misfit,
     assignable,
+    choices,
     describe,
     field_names,
     field_type,
     find_conversion,
     is_optional,
     item_type,
-    validate,
+    locate,
     without_none,
 )
 from ragbraid.registry.conversions import Conversion
@@ -76,16 +78,35 @@ def bind_literal(
 ) -> Bound:
     """Check a literal against a type, converting where a conversion is declared; RB201 when it does not fit."""
     plain = _unescape(node)
-    value, problem = validate(plain, expected)
+    value, problem = locate(plain, expected)
     if problem is not None:
         conversion = find_conversion(type(plain), expected, conversions)
         if conversion is not None:
             return Bound(Literally(conversion.apply(plain)), conversion.target)
-        report.error("RB201", f"{what} {problem}", node.span)
+        report.error("RB201", f"{what} {problem.sentence}", _span_of(node, problem), _meant(plain, problem, expected))
         return WRONG
     if _is_file_path(expected) and isinstance(value, str):
         value = str((Path(node.span.file).parent / Path(value).expanduser()).absolute())
     return Bound(Literally(value), expected)
+
+
+def _span_of(node: Node, problem: Misfit) -> SourceSpan:
+    """Return where the part of a value stands that does not fit."""
+    span = node.span
+    for part in problem.path:
+        if isinstance(node, MappingNode) and (entry := node.entry(str(part))) is not None:
+            node = entry.value
+            span = entry.key_span if problem.on_key else node.span
+        elif isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.items):
+            node = node.items[part]
+            span = node.span
+    return span
+
+
+def _meant(plain: Any, problem: Misfit, expected: Any) -> str | None:
+    """Return the choice that was probably meant by a text that is none of them."""
+    allowed = None if problem.path or not isinstance(plain, str) else choices(expected)
+    return did_you_mean(plain, [choice for choice in allowed if isinstance(choice, str)]) if allowed else None
 
 
 def bind_value(node: Node, expected: Any, what: str, context: Context) -> Bound:
@@ -130,6 +151,8 @@ def bind_text(node: ScalarNode, context: Context) -> Bound:
     text = str(node.value)
     parsed = parse_value(text)
     if isinstance(parsed, ExpressionProblem):
+        if _names_something_wrong(text[parsed.start :], context.scope):
+            return WRONG
         return _problems(node, (parsed,), context.report)
     if isinstance(parsed, EnvReference):
         hint = "bind it under `resources`, where it is read when the resource is opened and never written anywhere"
@@ -142,34 +165,43 @@ def bind_text(node: ScalarNode, context: Context) -> Bound:
     return bind_expression(node, parsed, context)
 
 
+def _names_something_wrong(text: str, scope: Scope) -> bool:
+    """Whether a text refers to something whose name was reported, such as `$my-node`."""
+    reference = text.removeprefix("$").partition(".")[0].strip()
+    found = scope.peek(reference)
+    return found is not None and found[1].type is POISON
+
+
 def bind_expression(
     node: ScalarNode,
-    parsed: Expression | Template,
+    parsed: Expression | Template | Reference,
     context: Context,
     extra: Iterable[tuple[str, Any]] = (),
 ) -> Bound:
     """Turn a parsed expression into a computed value; `extra` names are typed here but filled by the runner."""
-    types = dict(extra)
-    reads: list[tuple[str, SlotRef]] = []
+    own = dict(extra)
+    reads: dict[str, SlotRef] = {}
     needs: set[int] = set()
     poisoned = False
     for use in names(parsed):
-        if use.root in types:
-            continue
-        found = context.scope.find(use.root)
+        found = None if use.root in own else context.scope.find(use.root)
         if found is None:
             continue
         depth, visible = found
-        poisoned = poisoned or visible.type is POISON
-        types[use.root] = Any if visible.type is POISON else visible.type
-        reads.append((use.root, SlotRef(depth, visible.slot, (), use.root)))
+        if visible.type is POISON:
+            poisoned, own[use.root] = True, Any
+        reads[use.root] = SlotRef(depth, visible.slot, (), use.root)
         if depth == 0:
             needs.add(visible.slot)
-    types.update({v.name: Any if v.type is POISON else v.type for v in context.scope.visible() if v.name not in types})
-    result, problems = infer(parsed, types)
+    types = context.scope.types()
+    result, problems = infer(parsed, {**types, **own} if own else types)
     if problems:
         return _problems(node, problems, context.report)
-    computed = Computed(str(node.value), tuple(reads), compile_expression(parsed))
+    if isinstance(parsed, Reference):
+        computable = parse_value(f"${{{str(node.value).strip()[1:]}}}")
+        assert isinstance(computable, Expression)
+        parsed = computable
+    computed = Computed(str(node.value), tuple(reads.items()), compile_expression(parsed))
     return Bound(computed, POISON if poisoned else result, frozenset(needs))
 
 
@@ -180,6 +212,11 @@ def resolve_reference(
     path = tuple(path)
     scope, report = context.scope, context.report
     found = scope.find(root)
+    if found is None and root in ("env", "secret"):
+        shown = "${" + ".".join([root, *map(str, path)]) + "}"
+        hint = "bind it under `resources`, where it is read when the resource is opened and never written anywhere"
+        report.error("RB404", f"`{shown}` may only stand under `resources`", place(0), hint)
+        return WRONG
     if found is None:
         known = [entry.name for entry in scope.visible()]
         hint = did_you_mean(root, known) or f"in scope are {_listed(known)}"

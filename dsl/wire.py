@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from ragbraid.dsl.arrows import ArrowRef, Path, parse_arrows
 from ragbraid.dsl.draft import Draft, Fill
+from ragbraid.dsl.parse import is_name
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import ScalarNode, subspan
 from ragbraid.dsl.types import describe, is_optional, without_none
-from ragbraid.dsl.values import Bound, Context, fit, resolve_reference
+from ragbraid.dsl.values import WRONG, Bound, Context, fit, resolve_reference
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import Label, SourceSpan
 from ragbraid.registry.node import Port
@@ -24,13 +25,19 @@ class Wiring:
         self._context = context
         self._report = context.report
         self._catalogue = catalogue
+        self._certain = True  # whether the string at hand could be read; if not, its arrows may lead elsewhere
 
     def apply(self, scalar: ScalarNode) -> bool:
         """Read one string of arrows and fill ports by it; returns whether all of it could be read."""
-        paths, problems = parse_arrows(str(scalar.value))
+        text = str(scalar.value)
+        paths, problems = parse_arrows(text)
         for problem in problems:
-            span = subspan(scalar, problem.start, problem.end)
-            self._report.error("RB016", problem.message, span, problem.hint)
+            # A name that cannot be one has been reported where it is declared.
+            named = text[problem.start : problem.end]
+            if is_name(named) or named not in self._drafts:
+                span = subspan(scalar, problem.start, problem.end)
+                self._report.error("RB016", problem.message, span, problem.hint)
+        self._certain = not problems
         for path in paths:
             self._apply_path(scalar, path)
         return not problems
@@ -52,18 +59,32 @@ class Wiring:
     def _source(self, scalar: ScalarNode, ref: ArrowRef, *, first: bool) -> Bound:
         """Return what a stage gives. A name of a later stage was looked up, and reported, as a target."""
         if not first and ref.names[0] not in self._drafts:
-            return Bound(value=None, type=POISON)  # type: ignore[arg-type]
+            return WRONG
         if ref.names[0] in self._drafts:
             self._drafts[ref.names[0]].touched_by_arrow = True
         span = _span(scalar, ref)
+        using = self._using(ref)
+        if using:
+            message = f"nothing here is called `{ref.names[0]}`"
+            self._report.error("RB103", message, span, f"did you mean `{using}`, which uses `{'.'.join(ref.names)}`?")
+            return WRONG
         return resolve_reference(ref.names[0], ref.names[1:], self._context, lambda _: span)
+
+    def _using(self, ref: ArrowRef) -> str | None:
+        """Return the step that was meant where an arrow names a node of the catalogue."""
+        if len(ref.names) < 2 or self._context.scope.peek(ref.names[0]) is not None:
+            return None
+        node = ".".join(ref.names)
+        users = [name for name, draft in self._drafts.items() if draft.contract and draft.contract.name == node]
+        return users[0] if len(users) == 1 else None
 
     def _target(self, scalar: ScalarNode, ref: ArrowRef, last: bool) -> Draft | None:
         name = ref.names[0]
         draft = self._drafts.get(name)
         span = _span(scalar, ref)
         if draft is None:
-            if self._context.scope.find(name) is not None:
+            if self._context.scope.peek(name) is not None:
+                self._context.scope.find(name)
                 hint = "inputs get their value from the caller; only nodes can stand after an arrow"
                 self._report.error("RB208", f"an arrow cannot lead into the input `{name}`", span, hint)
                 return None
@@ -71,6 +92,9 @@ class Wiring:
             if meant is not None:
                 self._drafts[meant].suspect = True
             hint = f"did you mean `{meant}`?" if meant else "list it under `nodes:`"
+            if using := self._using(ref):
+                hint = f"did you mean `{using}`, which uses `{'.'.join(ref.names)}`?"
+                self._drafts[using].suspect = True
             self._report.error("RB103", f"no node of this flow is called `{name}`", span, hint)
             return None
         draft.touched_by_arrow = True
@@ -91,7 +115,7 @@ class Wiring:
         accepting = [(port, fitted) for port in draft.open_data_ports() if (fitted := self._accepts(port, bound))]
         chosen = _choose(accepting, bound)
         if chosen is None:
-            if not draft.arrow_refused:
+            if self._certain and not draft.arrow_refused:
                 self._report_refused(source, bound, place, draft, target, [port for port, _ in accepting])
             draft.suspect = draft.arrow_refused = True
             return
@@ -103,7 +127,8 @@ class Wiring:
         fan = draft.fans.setdefault(port.name, {})
         key = source.names[0] if source.names[0] not in fan else ".".join(source.names)
         if key in fan:
-            self._report.error("RB208", f"the arrow from `{key}` to `{draft.name}` is written twice", place)
+            if self._certain:
+                self._report.error("RB208", f"the arrow from `{key}` to `{draft.name}` is written twice", place)
             return
         fan[key] = fill
 

@@ -244,7 +244,7 @@ def test_a_broken_value_of_a_declaration_is_one_finding_in_place() -> None:
         ("a: [1, 2\nb: 1\n", "the `[` that opens here is not closed", "[", "add `]`"),
         ("a: {b: 1\n", "the `{` that opens here is not closed", "{", "add `}`"),
         ("a: {b: 1}}\n", "`}` closes nothing here", "}", "delete it"),
-        ("a: [1, {x: y z: 1}]\n", "a comma or `}` is missing before this", ":", "quotes"),
+        ("a: [1, {x: y z: 1}]\n", "a comma is missing before `z`", "z", "quotes"),
         ("a:1\nb: 2\n", "a space is missing after `a:`", "a:", "write `a: ` with a space"),
         ("a: 1\nb:2\nc: 3\n", "a space is missing after `b:`", "b:", "write `b: ` with a space"),
         ("a: {b:1}\n", "a space is missing after `b:`", "b:1", "write `b: ` with a space"),
