@@ -117,6 +117,7 @@ def _compile(
         return None
     specs = tuple(spec for spec in inputs if spec is not None)
     body = Body(tuple(spec.name for spec in specs), tuple(draft.to_step(draft.name) for draft in ordered))
+    bindings = {name: binding for name, (binding, _) in resources.items()}
     roles = _roles(body.steps, resources)
     report_unused_resources(syntax.resources, roles, report)
     return Plan(
@@ -127,11 +128,11 @@ def _compile(
         body=body,
         outputs=tuple((name, bound.value) for name, bound in outputs),
         output_types={name: bound.type for name, bound in outputs},
-        resources={name: binding for name, (binding, _) in resources.items()},
+        resources=bindings,
         roles=roles,
         limits=limits,
         deploy=deploy,
-        hash=plan_hash(syntax.name, specs, body, [(name, bound.value) for name, bound in outputs]),
+        hash=plan_hash(syntax.name, specs, body, [(name, bound.value) for name, bound in outputs], bindings),
     )
 
 

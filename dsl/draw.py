@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
 
 from ragbraid.dsl.edges import Edge, plan_edges
@@ -18,15 +19,16 @@ _SVG_DEFINITIONS = (
 def draw_text(plan: Plan, *, types: bool = False) -> str:
     """Draw one line per step: what goes in, the step and its node; with `types`, what travels."""
     lines = [f"{plan.name}({', '.join(spec.name for spec in plan.inputs)})"]
-    edges = plan_edges(plan)
+    incoming: dict[str, list[Edge]] = {}
+    results: list[Edge] = []
+    for edge in plan_edges(plan):
+        (results if edge.kind == "output" else incoming.setdefault(edge.target, [])).append(edge)
     width = max((len(step.name) for step in plan.body.steps), default=0)
     for step in plan.body.steps:
-        incoming = [edge for edge in edges if edge.target == step.name]
         lines.append(f"  {step.name:<{width}}  {step.node.name}")
-        lines.extend(f"  {'':<{width}}    <- {_edge_text(edge, types)}" for edge in incoming)
-    for edge in edges:
-        if edge.target == "output":
-            lines.append(f"  output {edge.port}".rstrip() + f" <- {edge.source}" + (f": {edge.type}" if types else ""))
+        lines.extend(f"  {'':<{width}}    <- {_edge_text(edge, types)}" for edge in incoming.get(step.name, ()))
+    for edge in results:
+        lines.append(f"  output {edge.port}".rstrip() + f" <- {edge.source}" + (f": {edge.type}" if types else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -39,13 +41,16 @@ def _edge_text(edge: Edge, types: bool) -> str:
 
 def draw_mermaid(plan: Plan, *, types: bool = False) -> str:
     """Draw a Mermaid flowchart, which GitHub and many editors show."""
+    names = {spec.name: f"input_{spec.name}" for spec in plan.inputs}
+    names |= {step.name: f"step_{step.name}" for step in plan.body.steps}
     lines = ["flowchart LR"]
-    lines.extend(f'  {spec.name}(["{spec.name}"])' for spec in plan.inputs)
-    lines.extend(f'  {step.name}["{step.name}<br/><small>{step.node.name}</small>"]' for step in plan.body.steps)
-    lines.append('  output(["output"])')
+    lines.extend(f'  {names[spec.name]}(["{spec.name}"])' for spec in plan.inputs)
+    lines.extend(f'  {names[step.name]}["{step.name}<br/><small>{step.node.name}</small>"]' for step in plan.body.steps)
+    lines.append('  result(["output"])')
     for edge in plan_edges(plan):
         label = f"|{_mermaid_label(edge)}|" if types else ""
-        lines.append(f"  {edge.source} -->{label} {edge.target}")
+        target = "result" if edge.kind == "output" else names[edge.target]
+        lines.append(f"  {names[edge.source]} -->{label} {target}")
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 
@@ -56,7 +61,7 @@ def _mermaid_label(edge: Edge) -> str:
 
 def draw_svg(plan: Plan, *, types: bool = False) -> str:
     """Draw a self-contained SVG: columns by longest path from the inputs, one box per input, step and output."""
-    edges = plan_edges(plan)
+    edges = list(dict.fromkeys(_Line(edge.source, _target(edge), edge.type) for edge in plan_edges(plan)))
     columns = _columns(plan, edges)
     boxes = {
         name: (MARGIN + column * (BOX_WIDTH + GAP_X), MARGIN + row * (BOX_HEIGHT + GAP_Y))
@@ -71,21 +76,39 @@ def draw_svg(plan: Plan, *, types: bool = False) -> str:
         'role="img" font-family="system-ui, sans-serif" font-size="13">'
     )
     about = f"<title>{escape(plan.name)}</title><desc>{escape(draw_text(plan))}</desc>"
-    drawn_edges = [_svg_edge(edge, boxes, types) for edge in dict.fromkeys(edges)]
+    drawn_edges = [_svg_edge(edge, boxes, types) for edge in edges]
     drawn_boxes = [_svg_box(name, nodes.get(name), boxes[name]) for names in columns for name in names]
     parts = [head, about, _SVG_DEFINITIONS, *drawn_edges, *drawn_boxes, "</svg>"]
     return "\n".join(parts) + "\n"
 
 
-def _columns(plan: Plan, edges: Iterable[Edge]) -> list[list[str]]:
-    import networkx as nx
+_RESULT = ""
+"""The name of the box of the outputs, which no step can bear."""
 
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(spec.name for spec in plan.inputs)
-    graph.add_nodes_from(step.name for step in plan.body.steps)
-    graph.add_edges_from((edge.source, edge.target) for edge in edges)
-    order = {name: position for position, name in enumerate(graph.nodes)}
-    return [sorted(generation, key=order.__getitem__) for generation in nx.topological_generations(graph)]
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    source: str
+    target: str
+    type: str
+
+
+def _target(edge: Edge) -> str:
+    return _RESULT if edge.kind == "output" else edge.target
+
+
+def _columns(plan: Plan, edges: Iterable[_Line]) -> list[list[str]]:
+    """Put every box one column behind the last of those that it reads; steps are in running order already."""
+    sources: dict[str, list[str]] = {}
+    for edge in edges:
+        sources.setdefault(edge.target, []).append(edge.source)
+    column: dict[str, int] = {}
+    columns: list[list[str]] = []
+    for name in [*(spec.name for spec in plan.inputs), *(step.name for step in plan.body.steps), _RESULT]:
+        column[name] = 1 + max((column[source] for source in sources.get(name, ())), default=-1)
+        columns.extend([] for _ in range(column[name] + 1 - len(columns)))
+        columns[column[name]].append(name)
+    return columns
 
 
 def _svg_box(name: str, node: str | None, corner: tuple[int, int]) -> str:
@@ -93,7 +116,7 @@ def _svg_box(name: str, node: str | None, corner: tuple[int, int]) -> str:
     rounded = 8 if node else 22
     fill = "#eef3fb" if node else "#f5f5f0"
     middle = x + BOX_WIDTH / 2
-    title = f'<text x="{middle}" y="{y + (20 if node else 28)}" text-anchor="middle">{escape(name)}</text>'
+    title = f'<text x="{middle}" y="{y + (20 if node else 28)}" text-anchor="middle">{escape(name or "output")}</text>'
     small = (
         f'<text x="{middle}" y="{y + 36}" text-anchor="middle" font-size="11" fill="#556">{escape(node)}</text>'
         if node
@@ -105,7 +128,7 @@ def _svg_box(name: str, node: str | None, corner: tuple[int, int]) -> str:
     return f"<g>{box}{title}{small}</g>"
 
 
-def _svg_edge(edge: Edge, boxes: dict[str, tuple[int, int]], types: bool) -> str:
+def _svg_edge(edge: _Line, boxes: dict[str, tuple[int, int]], types: bool) -> str:
     x1, y1 = boxes[edge.source][0] + BOX_WIDTH, boxes[edge.source][1] + BOX_HEIGHT / 2
     x2, y2 = boxes[edge.target][0], boxes[edge.target][1] + BOX_HEIGHT / 2
     bend = (x1 + x2) / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ragbraid.dsl.plan import (
     Binding,
@@ -24,7 +24,10 @@ from ragbraid.dsl.types import describe
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A value that goes from an input or a step into a port of a step, or into an output."""
+    """A value that goes from an input or a step into a port or a condition of a step, or into an output.
+
+    The target of an output edge is `output`; `kind` tells it from a step of that name.
+    """
 
     source: str
     target: str
@@ -32,6 +35,7 @@ class Edge:
     type: str
     conversion: str | None
     origin: OriginKind
+    kind: Literal["port", "condition", "output"] = "port"
 
 
 def plan_edges(plan: Plan) -> list[Edge]:
@@ -42,13 +46,14 @@ def plan_edges(plan: Plan) -> list[Edge]:
     for step in plan.body.steps:
         for binding in step.bindings:
             edges.extend(_edges_of(binding, step, names, types))
-        for ref, _ in _references(step.policy.when) if step.policy.when is not None else ():
-            edges.append(Edge(names[ref.slot], step.name, "when", describe(types[ref.slot]), None, "written"))
+        for key, condition in (("when", step.policy.when), ("ensure", step.policy.ensure)):
+            for ref, _ in _references(condition) if condition is not None else ():
+                type_ = describe(types[ref.slot])
+                edges.append(Edge(names[ref.slot], step.name, key, type_, None, "written", "condition"))
     for name, value in plan.outputs:
+        type_ = describe(plan.output_types[name])
         for ref, conversion in _references(value):
-            edges.append(
-                Edge(names[ref.slot], "output", name, describe(plan.output_types[name]), conversion, "written")
-            )
+            edges.append(Edge(names[ref.slot], "output", name, type_, conversion, "written", "output"))
     return list(dict.fromkeys(edges))
 
 

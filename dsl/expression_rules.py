@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 from ragbraid.dsl.expression_functions import Function
@@ -143,10 +144,19 @@ def may_contain(container: Any, item: Any) -> bool:
     return items is not None and may_be_equal(items, item)
 
 
+def is_single(tp: Any) -> bool:
+    """Whether a value of the type is one thing: a text, a number, a date, a choice."""
+    if tp is Any or get_origin(tp) is Literal:
+        return True
+    return isinstance(tp, type) and get_origin(tp) is None and issubclass(tp, str | int | float | date | Enum)
+
+
 def takes(function: Function, tp: Any) -> bool:
     """Whether a filter can be applied to the type."""
-    if tp is Any or function.takes in ("any", "value"):
+    if tp is Any or function.takes == "any":
         return True
+    if function.takes == "value":
+        return all(is_single(member) for member in members(tp) if member is not NONE)
     if function.takes == "text":
         return is_basic(tp, str)
     if function.takes == "number":

@@ -8,9 +8,7 @@ are understood. A mistake makes its part of the tree `any`, so that it is report
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
-from enum import Enum
-from typing import Any, Literal, get_origin
+from typing import Any, Literal
 
 from ragbraid.dsl.expression_functions import FILTERS, Function
 from ragbraid.dsl.expression_rules import (
@@ -19,6 +17,7 @@ from ragbraid.dsl.expression_rules import (
     is_basic,
     is_list,
     is_number,
+    is_single,
     joined,
     may_be_equal,
     may_be_ordered,
@@ -93,16 +92,11 @@ def check_text(tp: Any, tree: Tree) -> ExpressionProblem | None:
         message = "this may be none, which cannot be put into a text"
         return ExpressionProblem("RB205", message, tree.start, tree.end, 'give it a value with `| default("")`')
     for member in members(tp):
-        plain = member is Any or get_origin(member) is Literal or (isinstance(member, type) and _is_single(member))
-        if not plain:
+        if not is_single(member):
             hint = "name a field of it, or use a filter such as `join` or `tojson`"
             message = f"{describe(tp)} cannot be put into a text"
             return ExpressionProblem("RB205", message, tree.start, tree.end, hint)
     return None
-
-
-def _is_single(cls: type[Any]) -> bool:
-    return get_origin(cls) is None and issubclass(cls, str | int | float | date | Enum)
 
 
 class _Inference:

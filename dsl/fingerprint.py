@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from ragbraid.dsl.plan import (
     Literally,
     Mapped,
     Policy,
+    ResourceBinding,
     Sequenced,
     SlotRef,
     Step,
@@ -24,16 +25,26 @@ from ragbraid.dsl.plan import (
 )
 
 
-def plan_hash(name: str, inputs: Iterable[InputSpec], body: Body, outputs: Iterable[tuple[str, Value]]) -> str:
-    """Return 16 hex digits; comments, layout and descriptions of the file do not count."""
+def plan_hash(
+    name: str,
+    inputs: Iterable[InputSpec],
+    body: Body,
+    outputs: Iterable[tuple[str, Value]],
+    resources: Mapping[str, ResourceBinding],
+) -> str:
+    """Return 16 hex digits.
+
+    Comments, layout and descriptions of the file do not count, nor does how often and how long a step is tried.
+    """
     plain = {
         "name": name,
-        "inputs": [[spec.name, spec.declared, spec.required or _plain(spec.default)] for spec in inputs],
+        "inputs": [[spec.name, _plain(spec.declared), spec.required or [_plain(spec.default)]] for spec in inputs],
         "steps": [_step(step) for step in body.steps],
         "outputs": [[output, _value(value)] for output, value in outputs],
+        "resources": {key: [binding.provider, _plain(binding.settings)] for key, binding in resources.items()},
     }
-    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _step(step: Step) -> list[Any]:
@@ -65,4 +76,15 @@ def _value(value: Value) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    """Return a value as JSON has it, the same in every process: sets are sorted, and the class of a model counts."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, BaseModel):
+        return [type(value).__name__, _plain(value.model_dump(mode="json"))]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=repr)
+    return repr(value)

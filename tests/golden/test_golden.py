@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
+import re
 from pathlib import Path
 
 import pytest
+from golden_parts import golden_catalogue
 
+import ragbraid.dsl.codes
+from ragbraid.dsl.codes import CODES
 from ragbraid.dsl.compile import check_file
 from ragbraid.dsl.explain import explain_plan
 from ragbraid.dsl.render import render_findings
@@ -16,17 +18,12 @@ from ragbraid.registry.catalogue import Catalogue
 HERE = Path(__file__).parent
 
 
+CODE = re.compile(r"\bRB\d{3}\b")
+
+
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
-    spec = spec_from_file_location("golden_nodes", HERE / "golden_nodes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["golden_nodes"] = module
-    spec.loader.exec_module(module)
-    made = Catalogue()
-    made.add_module(module)
-    return made
+    return golden_catalogue()
 
 
 def compare(path: Path, text: str, update: bool) -> None:
@@ -60,3 +57,19 @@ def test_where_the_ports_of_a_good_file_get_their_values(
     assert checked.plan is not None
     explained = explain_plan(checked.plan).replace(str(HERE), ".") + "\n"
     compare(path.with_suffix(".txt"), explained, pytestconfig.getoption("update_golden"))
+
+
+def test_every_code_has_a_broken_file() -> None:
+    printed = {code for path in (HERE / "bad").glob("*.txt") for code in CODE.findall(path.read_text(encoding="utf-8"))}
+    assert printed == set(CODES)
+
+
+def test_every_code_in_the_compiler_is_registered() -> None:
+    room = Path(ragbraid.dsl.codes.__file__).parent
+    used = {code for path in room.glob("*.py") for code in CODE.findall(path.read_text(encoding="utf-8"))}
+    assert used == set(CODES)
+
+
+def test_no_broken_file_is_without_its_text() -> None:
+    files = {path.stem for path in (HERE / "bad").glob("*.yaml")}
+    assert files == {path.stem for path in (HERE / "bad").glob("*.txt")}
