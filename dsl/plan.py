@@ -7,7 +7,7 @@ and a runner needs no look-up by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -138,18 +138,175 @@ class Step:
     span: SourceSpan
     about: str = ""
 
+    @property
+    def label(self) -> str:
+        """What a reader calls it beside its name: the node."""
+        return self.node.name
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
     """A scope with its steps, in an order in which every step comes after what it needs."""
 
     inputs: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[AnyStep, ...]
 
     @property
     def size(self) -> int:
         """How many slots a run of this body has."""
         return len(self.inputs) + len(self.steps)
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A body with the one value that leaves it."""
+
+    body: Body
+    output: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A state of a loop: it stands in the slot of its place among the body's inputs.
+
+    `start` is a value of the scope around the loop, `next` one of the body; without it the state keeps its value.
+    """
+
+    name: str
+    type: Any
+    start: Value
+    next: Value | None
+    next_needs: frozenset[int]
+    """Slots of the body that `next` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopCondition:
+    """A reason to end a loop: looked at in every step as soon as the slots that it reads are filled."""
+
+    reason: str
+    condition: Value
+    needs: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Bounded iteration. With `items`, the body's last input takes one of them in each step."""
+
+    body: Body
+    carried: tuple[Carried, ...]
+    stops: tuple[StopCondition, ...]
+    max_steps: Value
+    items: Value | None
+    record: type[Any]
+    """The model of its output: every carried state, `steps`, `stopped_by`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """The same branch for every item; its body's one input takes the item."""
+
+    branch: Branch
+    items: Value
+    concurrency: int
+    on_error: Literal["fail", "skip", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One of several branches: by the value of `on`, or by the first condition that holds where `on` is None.
+
+    A case is its label, what it compares with (or its condition), and its branch.
+    """
+
+    on: Value | None
+    cases: tuple[tuple[str, Any, Branch], ...]
+    otherwise: Branch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The branches in order until one gives a result that is `enough`, a condition over `out`; else the last one's."""
+
+    tries: tuple[Branch, ...]
+    enough: Computed
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps under one name."""
+
+    branch: Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Another flow in the place of a node. Its body sees nothing around it; `inputs` fill its inputs in order."""
+
+    flow: str
+    file: str
+    body: Body
+    inputs: tuple[Binding, ...]
+    checks: tuple[InputSpec, ...]
+    outputs: tuple[tuple[str, Value], ...]
+    record: type[Any] | None
+    """The model of its output, None where the flow gives a single value."""
+
+
+Block = Loop | Map | Switch | Gate | Group | Call
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStep:
+    """A block in the place of a node. `needs` are the slots of its own body that anything inside it reads."""
+
+    name: str
+    path: str
+    slot: int
+    block: Block
+    output: Any
+    needs: frozenset[int]
+    policy: Policy
+    span: SourceSpan
+    about: str = ""
+
+    @property
+    def label(self) -> str:
+        """What a reader calls it beside its name: the kind of block, or the flow that is called."""
+        return self.block.flow if isinstance(self.block, Call) else type(self.block).__name__.lower()
+
+
+AnyStep = Step | BlockStep
+
+
+def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
+    """Return the bodies inside a step: none for a node, one or several for a block."""
+    if isinstance(step, Step):
+        return ()
+    match step.block:
+        case Loop(body=body) | Call(body=body):
+            return (body,)
+        case Map(branch=branch) | Group(branch=branch):
+            return (branch.body,)
+        case Switch(cases=cases, otherwise=otherwise):
+            branches = [branch for _, _, branch in cases] + ([otherwise] if otherwise is not None else [])
+            return tuple(branch.body for branch in branches)
+        case Gate(tries=tries):
+            return tuple(branch.body for branch in tries)
+
+
+def node_steps(body: Body) -> Iterator[Step]:
+    """Yield every step that runs a node, at any depth, replacements included."""
+    for step in body.steps:
+        if isinstance(step, Step):
+            yield step
+        for inner in inner_bodies(step):
+            yield from node_steps(inner)
+        if isinstance(step.policy.on_error, Step):
+            yield step.policy.on_error
 
 
 @dataclass(frozen=True, slots=True)

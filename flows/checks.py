@@ -73,6 +73,19 @@ def output_check(node: NodeContract) -> tuple[type[Any] | None, Check]:
     return passes_by_instance(node.output), _check(lambda: node.output_adapter, node.output, fail)
 
 
+def value_check(what: str, annotation: Any) -> Check:
+    """Return the check of a value that belongs to no node, such as a loop's state; `what` begins its sentence."""
+
+    def fail(path: str, found: str) -> NodeOutputError:
+        return NodeOutputError(f"{what} of `{path}` is {type_text(annotation)}, but was given {found}", step=path)
+
+    instance = passes_by_instance(annotation)
+    check = _check(lambda: TypeAdapter(annotation), annotation, fail)
+    if instance is None:
+        return check
+    return lambda value, path: value if isinstance(value, instance) else check(value, path)
+
+
 def found_text(value: Any) -> str:
     """Describe a value that was not expected: its type, and the value itself where that is short."""
     if value is None:

@@ -7,8 +7,24 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from ragbraid.dsl.plan import Binding, Body, Plan, Policy, Step
-from ragbraid.flows.checks import Check, output_check, port_check
+from ragbraid.dsl.plan import (
+    AnyStep,
+    Binding,
+    BlockStep,
+    Body,
+    Branch,
+    Call,
+    Carried,
+    Gate,
+    Group,
+    Loop,
+    Map,
+    Plan,
+    Policy,
+    Step,
+    Switch,
+)
+from ragbraid.flows.checks import Check, output_check, port_check, value_check
 from ragbraid.flows.frames import Frame, Getter, compile_condition, compile_value, own_slots
 from ragbraid.flows.inputs import InputChecker
 
@@ -89,6 +105,54 @@ class CompiledStep:
 CompiledPort = tuple[str, Getter, "type[Any] | None", Check]
 
 
+class CompiledBlock:
+    """A block in the place of a node: what running it needs beside the block itself (`ragbraid.flows.blocks`)."""
+
+    __slots__ = (
+        "block",
+        "ensure",
+        "name",
+        "needs",
+        "path",
+        "policy",
+        "reference",
+        "replacement",
+        "slot",
+        "step",
+        "successors",
+        "when",
+    )
+
+    plain = False
+    quick = False
+    output_class = None
+    resources: tuple[tuple[str, str, str], ...] = ()
+
+    def __init__(self, step: BlockStep, roles: Mapping[str, str]) -> None:
+        policy = step.policy
+        self.step, self.policy = step, policy
+        self.slot, self.name, self.path = step.slot, step.name, step.path
+        self.reference = step.label
+        self.block = compile_block(step, roles)
+        self.when = None if policy.when is None else compile_value(policy.when)
+        self.ensure = None if policy.ensure is None else compile_condition(policy.ensure)
+        self.replacement = CompiledStep(policy.on_error, roles) if isinstance(policy.on_error, Step) else None
+        self.needs = 0
+        self.successors: tuple[int, ...] = ()
+
+    def bind(self, frame: Frame, path: str) -> dict[str, Any]:
+        """Return nothing: a block reads what it needs from the frame around it."""
+        return {}
+
+
+AnyCompiled = CompiledStep | CompiledBlock
+
+
+def compile_step(step: AnyStep, roles: Mapping[str, str]) -> AnyCompiled:
+    """Make a step ready to run."""
+    return CompiledStep(step, roles) if isinstance(step, Step) else CompiledBlock(step, roles)
+
+
 class CompiledBody:
     """A body whose steps are numbered, each knowing how many others it waits for and which ones wait for it."""
 
@@ -96,7 +160,7 @@ class CompiledBody:
 
     def __init__(self, body: Body, roles: Mapping[str, str]) -> None:
         self.size = body.size
-        self.steps = tuple(CompiledStep(step, roles) for step in body.steps)
+        self.steps: tuple[AnyCompiled, ...] = tuple(compile_step(step, roles) for step in body.steps)
         index_of = {step.slot: index for index, step in enumerate(body.steps)}
         successors: list[list[int]] = [[] for _ in body.steps]
         for index, compiled in enumerate(self.steps):
@@ -118,6 +182,127 @@ class CompiledPlan:
         self.body = CompiledBody(plan.body, plan.roles)
         self.inputs = InputChecker(plan.name, plan.inputs)
         self.outputs = tuple((name, compile_value(value), frozenset(own_slots(value))) for name, value in plan.outputs)
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+class CompiledBranch:
+    """A body with the getter of the one value that leaves it."""
+
+    __slots__ = ("body", "output")
+
+    def __init__(self, branch: Branch, roles: Mapping[str, str]) -> None:
+        self.body = CompiledBody(branch.body, roles)
+        self.output = compile_value(branch.output)
+
+
+class CompiledState:
+    """A carried state of a loop."""
+
+    __slots__ = ("check", "name", "next", "next_needs", "start")
+
+    def __init__(self, state: Carried) -> None:
+        self.name = state.name
+        self.start = compile_value(state.start)
+        self.next = None if state.next is None else compile_value(state.next)
+        self.next_needs = state.next_needs
+        self.check = value_check(f"the state `{state.name}`", state.type)
+
+
+class CompiledLoop:
+    """A loop with its getters. `settled[i]` are the steps that have ended whenever condition i can be looked at."""
+
+    def __init__(self, loop: Loop, roles: Mapping[str, str]) -> None:
+        self.body = CompiledBody(loop.body, roles)
+        self.states = tuple(CompiledState(state) for state in loop.carried)
+        self.stops = tuple((stop.reason, compile_value(stop.condition), stop.needs) for stop in loop.stops)
+        self.settled = tuple(_ancestors(loop.body, stop.needs) for stop in loop.stops)
+        self.max_steps = compile_value(loop.max_steps)
+        self.items = None if loop.items is None else compile_value(loop.items)
+        self.record = loop.record
+
+
+class CompiledMap:
+    """A map with its getters."""
+
+    def __init__(self, block: Map, roles: Mapping[str, str]) -> None:
+        self.branch = CompiledBranch(block.branch, roles)
+        self.items = compile_value(block.items)
+        self.concurrency = block.concurrency
+        self.on_error = block.on_error
+
+
+class CompiledSwitch:
+    """A switch; without `on` the values of its cases are conditions."""
+
+    def __init__(self, block: Switch, roles: Mapping[str, str]) -> None:
+        self.on = None if block.on is None else compile_value(block.on)
+        self.cases = tuple(
+            (label, value if block.on is not None else compile_value(value), CompiledBranch(branch, roles))
+            for label, value, branch in block.cases
+        )
+        self.otherwise = None if block.otherwise is None else CompiledBranch(block.otherwise, roles)
+
+
+class CompiledGate:
+    """A gate with its condition over a branch's output."""
+
+    def __init__(self, block: Gate, roles: Mapping[str, str]) -> None:
+        self.tries = tuple(CompiledBranch(branch, roles) for branch in block.tries)
+        self.enough = compile_condition(block.enough)
+
+
+class CompiledGroup:
+    """Steps under one name."""
+
+    def __init__(self, block: Group, roles: Mapping[str, str]) -> None:
+        self.branch = CompiledBranch(block.branch, roles)
+
+
+class CompiledCall:
+    """Another flow, whose body stands in no scope around it."""
+
+    def __init__(self, block: Call, roles: Mapping[str, str]) -> None:
+        self.flow = block.flow
+        self.body = CompiledBody(block.body, roles)
+        self.arguments = tuple((binding.port, compile_value(binding.value)) for binding in block.inputs)
+        self.inputs = InputChecker(block.flow, block.checks)
+        self.outputs = tuple((name, compile_value(value)) for name, value in block.outputs)
+        self.record = block.record
+
+
+AnyBlock = CompiledLoop | CompiledMap | CompiledSwitch | CompiledGate | CompiledGroup | CompiledCall
+
+
+def compile_block(step: BlockStep, roles: Mapping[str, str]) -> AnyBlock:
+    """Make a block ready to run."""
+    match step.block:
+        case Loop():
+            return CompiledLoop(step.block, roles)
+        case Map():
+            return CompiledMap(step.block, roles)
+        case Switch():
+            return CompiledSwitch(step.block, roles)
+        case Gate():
+            return CompiledGate(step.block, roles)
+        case Group():
+            return CompiledGroup(step.block, roles)
+        case Call():
+            return CompiledCall(step.block, roles)
+
+
+def _ancestors(body: Body, slots: frozenset[int]) -> frozenset[int]:
+    """Return the slots and those of all steps that must have ended before them."""
+    needs = {step.slot: step.needs for step in body.steps}
+    found: set[int] = set()
+    waiting = list(slots)
+    while waiting:
+        slot = waiting.pop()
+        if slot not in found:
+            found.add(slot)
+            waiting.extend(needs.get(slot, ()))
+    return frozenset(found)
 
 
 _compiled: OrderedDict[int, CompiledPlan] = OrderedDict()

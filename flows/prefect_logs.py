@@ -11,7 +11,7 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, node_steps
 from ragbraid.flows.project import LOCAL_MODULES
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
@@ -47,7 +47,7 @@ _sentences_only = _SentencesOnly()
 
 def forward_node_logs(plan: Plan) -> None:
     """Have everything that the plan's nodes log at INFO and above appear in the run's log; safe to call again."""
-    for name in {"ragbraid", *(_logger_of(step.node.function.__module__) for step in plan.body.steps)}:
+    for name in {"ragbraid", *(_logger_of(step.node.function.__module__) for step in node_steps(plan.body))}:
         logger = logging.getLogger(name)
         if _handler not in logger.handlers:
             logger.addHandler(_handler)

@@ -20,7 +20,7 @@ from prefect.context import TaskRunContext
 from prefect.task_engine import TaskRunTimeoutError, run_task_async
 from prefect.utilities.annotations import quote
 
-from ragbraid.dsl.plan import Plan, Retry, Step
+from ragbraid.dsl.plan import Body, Plan, Retry, Step, inner_bodies
 from ragbraid.flows.cache import NoStableFormError, result_key
 from ragbraid.flows.resources import PlanResources
 from ragbraid.flows.secrets import redacted
@@ -50,12 +50,7 @@ class StepTasks:
         self._plan = plan
         self._resources = resources
         self._tasks: dict[int, Task[..., Any]] = {}
-        first = len(plan.body.inputs)
-        by_slot = {step.slot: step for step in plan.body.steps}
-        self._upstream = {
-            id(step): tuple(by_slot[slot].name for slot in sorted(step.needs) if slot >= first)
-            for step in plan.body.steps
-        }
+        self._upstream = dict(_upstream(plan.body))
 
     def executor(self, run_id: str) -> TaskRunExecutor:
         """Return the executor of one flow run."""
@@ -97,6 +92,15 @@ class StepTasks:
     def _fingerprints(self, step: Step) -> list[tuple[str, str]]:
         roles = self._plan.roles
         return [(parameter, self._resources.fingerprint(name, roles[name])) for parameter, name in step.resources]
+
+
+def _upstream(body: Body) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield every step by its identity with the names of the steps beside it that it reads, at any depth."""
+    by_slot = {step.slot: step.name for step in body.steps}
+    for step in body.steps:
+        yield id(step), tuple(by_slot[slot] for slot in sorted(step.needs) if slot in by_slot)
+        for inner in inner_bodies(step):
+            yield from _upstream(inner)
 
 
 class TaskRunExecutor:

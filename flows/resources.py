@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, node_steps
 from ragbraid.flows.project import Project
 from ragbraid.flows.secrets import has_reference, hide, missing_references, redact, redacted, resolve
 from ragbraid.registry.catalogue import Catalogue
@@ -153,7 +153,7 @@ def optional_resources(plan: Plan) -> frozenset[str]:
     """Return the names that every step using them can do without."""
     needed: set[str] = set()
     optional: set[str] = set()
-    for step in plan.body.steps:
+    for step in node_steps(plan.body):
         required = {need.name for need in step.node.resources if need.required}
         for parameter, name in step.resources:
             (needed if parameter in required else optional).add(name)

@@ -8,7 +8,7 @@ here depends on which of two steps finishes first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -59,7 +59,7 @@ async def run_plan(
     frame = Frame(compiled.body.size)
     bound: Mapping[str, Any] = {}
     limits = RunLimits(plan.limits)
-    run = Run(trace, resources, executor, listener, cache, limits)
+    run = Run(trace, resources, executor, listener, cache, limits, run_body)
     trace.begin(plan.name, plan.hash, bound)
     try:
         trace.inputs = bound = compiled.inputs.check(inputs)
@@ -82,10 +82,17 @@ async def run_plan(
     return RunResult(outputs[""] if plan.single_output else outputs, trace)
 
 
-async def run_body(body: CompiledBody, frame: Frame, run: Run) -> None:
+async def run_body(body: CompiledBody, frame: Frame, run: Run, watch: Callable[[int], bool] | None = None) -> None:
     """Run every step of a body, filling the frame's slots. The frame's inputs must be filled.
 
     May be called while a step of a body around it runs: that body's frame is then the parent of `frame`.
+
+    Args:
+        body: the steps.
+        frame: their slots.
+        run: what all steps of the run share.
+        watch: told the slot of every step that ended. When it returns true the body ends: steps that have not started
+            are not started, those that run are cancelled.
 
     Raises:
         RagbraidError: the first failure of a step; every other step has been cancelled and has ended.
@@ -94,9 +101,13 @@ async def run_body(body: CompiledBody, frame: Frame, run: Run) -> None:
         return
     token = enter_step(_BETWEEN_STEPS)
     try:
-        await _BodyRun(body, frame, run).drive()
+        await _BodyRun(body, frame, run, watch).drive()
     finally:
         leave_step(token)
+
+
+class _Halt(Exception):
+    """Ends a body whose watcher has seen enough, by the way that a failure takes."""
 
 
 class _BodyRun:
@@ -114,10 +125,12 @@ class _BodyRun:
         "stopping",
         "tasks",
         "waiter",
+        "watch",
     )
 
-    def __init__(self, body: CompiledBody, frame: Frame, run: Run) -> None:
+    def __init__(self, body: CompiledBody, frame: Frame, run: Run, watch: Callable[[int], bool] | None) -> None:
         self.body = body
+        self.watch = watch
         self.frame = frame
         self.run = run
         self.missing = body.needs.copy()
@@ -146,7 +159,7 @@ class _BodyRun:
             cancelled = await self._stop() or cancelled
         if cancelled is not None:
             raise cancelled
-        if self.error is not None:
+        if self.error is not None and not isinstance(self.error, _Halt):
             raise self.error
 
     async def _work(self, todo: list[int]) -> None:
@@ -158,6 +171,8 @@ class _BodyRun:
             step = steps[todo.pop()]
             try:
                 values[step.slot] = await run_step(step, frame, run)
+                if self.watch is not None and self.watch(step.slot):
+                    self._fail(_Halt())
             except Exception as error:  # noqa: BLE001 - raised by `drive`, once all others have ended
                 self._fail(error)
             if self.error is not None:

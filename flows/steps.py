@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from ragbraid.flows.blocks import run_block
 from ragbraid.flows.cache import StepCache
-from ragbraid.flows.compiled import CompiledStep
+from ragbraid.flows.compiled import AnyCompiled, CompiledBlock, CompiledBody, CompiledStep
 from ragbraid.flows.frames import Frame
 from ragbraid.flows.inline import ThreadCall, as_failure
 from ragbraid.flows.limits import RunLimits
@@ -21,9 +22,15 @@ from ragbraid.flows.trace import StepTrace, Trace
 from ragbraid.registry.context import enter_step
 from ragbraid.registry.errors import NodeOutputError, RagbraidError, RunError
 
+BodyRunner = Callable[[CompiledBody, Frame, "Run", "Callable[[int], bool] | None"], Awaitable[None]]
+"""Runs the steps of a body. The last argument is told the slot of every step that ended; true ends the body early."""
+
 
 class Run:
-    """What all steps of one run share."""
+    """What all steps of one run share.
+
+    `run_body` is the scheduler's, for blocks: their bodies are scheduled like the flow's own.
+    """
 
     __slots__ = (
         "_loop",
@@ -34,6 +41,7 @@ class Run:
         "limits",
         "listener",
         "resources",
+        "run_body",
         "trace",
         "watched",
     )
@@ -46,8 +54,10 @@ class Run:
         listener: Listener | None,
         cache: StepCache | None,
         limits: RunLimits,
+        run_body: BodyRunner,
     ) -> None:
         self.trace = trace
+        self.run_body = run_body
         self.resources = resources
         self.executor = executor
         self.listener = listener
@@ -91,7 +101,7 @@ class Run:
         return found
 
 
-async def run_step(step: CompiledStep, frame: Frame, run: Run) -> Any:
+async def run_step(step: AnyCompiled, frame: Frame, run: Run) -> Any:
     """Run a step, record it, and return its output: None where it was skipped, or failed with `on_error: skip`.
 
     Raises:
@@ -108,14 +118,10 @@ async def run_step(step: CompiledStep, frame: Frame, run: Run) -> Any:
         if step.when is not None and not step.when(frame):
             entry.state, entry.attempts = "skipped", 0
             return None
-        inputs = entry.inputs = step.bind(frame, path)
-        if step.plain and run.executor is None:
-            value = await step.function(**inputs) if step.is_async else step.function(**inputs)
-            if step.output_class is None or not isinstance(value, step.output_class):
-                value = step.check_output(value, path)
-            entry.output = value
+        if isinstance(step, CompiledBlock):
+            value = await _run_block(step, entry, frame, run)
         else:
-            value = await _produce(step, entry, frame, run)
+            value = await _run_node(step, entry, frame, run)
         if run.limits.passed is not None:
             raise run.limits.passed
         return value
@@ -134,7 +140,18 @@ async def run_step(step: CompiledStep, frame: Frame, run: Run) -> Any:
     return await _recover(step, failure, frame, run)
 
 
-async def _recover(step: CompiledStep, failure: RagbraidError, frame: Frame, run: Run) -> Any:
+async def _run_node(step: CompiledStep, entry: StepTrace, frame: Frame, run: Run) -> Any:
+    inputs = entry.inputs = step.bind(frame, entry.path)
+    if not step.plain or run.executor is not None:
+        return await _produce(step, entry, frame, run)
+    value = await step.function(**inputs) if step.is_async else step.function(**inputs)
+    if step.output_class is None or not isinstance(value, step.output_class):
+        value = step.check_output(value, entry.path)
+    entry.output = value
+    return value
+
+
+async def _recover(step: AnyCompiled, failure: RagbraidError, frame: Frame, run: Run) -> Any:
     """Do what `on_error` says; nothing makes up for a limit of the run."""
     if run.limits.passed is not None:
         raise run.limits.passed
@@ -168,6 +185,21 @@ async def _produce(step: CompiledStep, entry: StepTrace, frame: Frame, run: Run)
     return value
 
 
+async def _run_block(step: CompiledBlock, entry: StepTrace, frame: Frame, run: Run) -> Any:
+    """Get a block's output, with the retries and the timeout that its policy asks for."""
+    entry.attempts = 0
+
+    async def attempt() -> Any:
+        entry.attempts += 1
+        entry.status = None
+        return await run_block(step.block, frame, run, entry)
+
+    policy = step.policy
+    value = await with_retries(attempt, policy.retry, policy.timeout_seconds, entry)
+    enter_step(entry)
+    return _ensured(step, entry, frame, value)
+
+
 def _execute(step: CompiledStep, entry: StepTrace, run: Run) -> Awaitable[Any]:
     """Make one attempt, through the executor where there is one."""
     if run.executor is None:
@@ -192,7 +224,7 @@ async def _attempt(step: CompiledStep, entry: StepTrace, run: Run) -> Any:
     raise failure
 
 
-def _ensured(step: CompiledStep, entry: StepTrace, frame: Frame, value: Any) -> Any:
+def _ensured(step: AnyCompiled, entry: StepTrace, frame: Frame, value: Any) -> Any:
     """Record the output and return it if it keeps the step's post-condition."""
     entry.output = value
     if step.ensure is not None and not step.ensure(frame, value):

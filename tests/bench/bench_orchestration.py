@@ -141,7 +141,7 @@ def prepare_ragbraid(shape: str, *, is_async: bool) -> Runner:
     async def loop() -> int:
         """Run the body again and again within one run, as a loop does: a frame a turn, one trace for all."""
         body = compile_plan(plan).body
-        run = Run(Trace(), None, None, None, None, RunLimits(plan.limits))  # type: ignore[arg-type]
+        run = Run(Trace(), None, None, None, None, RunLimits(plan.limits), run_body)  # type: ignore[arg-type]
         value = 1
         for turn in range(TURNS):
             frame = Frame(body.size, prefix=f"loop[{turn}].")

@@ -82,7 +82,7 @@ def nested(plans: Any, inner: Body, held: Any, outer_value: int) -> tuple[Any, T
         plan = plans.plan({"base": plans.use(add, {"x": "$n"}), "block": plans.use(say, {"does": repeat}, after=("base",))},
                           inputs={"n": int})  # fmt: skip
         body = CompiledBody(plan.body, {})
-        runs.append(Run(trace, held(), None, None, None, RunLimits(plan.limits)))
+        runs.append(Run(trace, held(), None, None, None, RunLimits(plan.limits), run_body))
         frames.append(Frame(body.size))
         frames[0].values[0] = outer_value
         await run_body(body, frames[0], runs[0])
