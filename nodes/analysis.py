@@ -78,6 +78,7 @@ def analyze(text: str) -> Terms:
     return Terms(words, wholes)
 
 
+@cache
 def analyzer_identity() -> str:
     """Name the analyzer with everything that its terms depend on."""
     return f"multilingual-v{VERSION} jieba-{version('jieba')} porter"

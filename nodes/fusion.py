@@ -84,6 +84,36 @@ def fuse_by_rank(
     return arrange(routes, add_up(votes), route=route, score_kind="rrf", top_k=top_k)
 
 
+def vote_by_rank(
+    lists: Mapping[str, Sequence[str]], *, k: float = 60.0, weights: Weights = None, top_k: int | None = None
+) -> list[tuple[str, float]]:
+    """Fuse lists of ids as `fuse_by_rank` fuses rankings (variant `standard`): ids with their scores, best first.
+
+    For a knowledge base, which makes hits only of what is left after the fusion.
+
+    Args:
+        lists: unique ids, best first, by the name of their route.
+        k: added to every rank; at least 1.
+        weights: see `weigh`.
+        top_k: how many ids to keep; all of them when None.
+
+    Raises:
+        NodeInputError: the weights do not fit the lists.
+    """
+    by_name = _checked(list(lists), weights)
+    votes: dict[str, list[float]] = {}
+    best: dict[str, int] = {}
+    for name, ids in lists.items():
+        weight = by_name[name]
+        if weight == 0:
+            continue
+        for rank, id_ in enumerate(ids, start=1):
+            votes.setdefault(id_, []).append(weight / (k + rank))
+            best[id_] = min(rank, best.get(id_, rank))
+    scores = add_up(votes)
+    return sorted(scores.items(), key=lambda item: (-item[1], best[item[0]]))[:top_k]
+
+
 def weigh(lists: Mapping[str, Ranking], weights: Weights) -> list[Route]:
     """Pair every list with its weight and leave out the lists whose weight is 0.
 
@@ -94,14 +124,7 @@ def weigh(lists: Mapping[str, Ranking], weights: Weights) -> list[Route]:
     Raises:
         NodeInputError: a weight is negative or not finite, is missing, or all of them are 0.
     """
-    if weights is None:
-        return [Route(name, ranking) for name, ranking in lists.items()]
-    by_name = _named(list(lists), weights)
-    for name, weight in by_name.items():
-        if not (math.isfinite(weight) and weight >= 0):
-            raise NodeInputError(f"The weight of `{name}` is {weight:g}; a weight must be a number of at least 0.")
-    if by_name and not any(by_name.values()):
-        raise NodeInputError("All weights are 0, so no list would be left; give at least one list a weight above 0.")
+    by_name = _checked(list(lists), weights)
     return [Route(name, ranking, by_name[name]) for name, ranking in lists.items() if by_name[name] > 0]
 
 
@@ -208,6 +231,18 @@ def normalise(scores: Sequence[float], normalizer: Normalizer) -> list[float]:
     if normalizer == "zscore":
         return [(score - mean) / deviation for score in scores]
     return [(score - (mean - 3 * deviation)) / (6 * deviation) for score in scores]
+
+
+def _checked(names: Sequence[str], weights: Weights) -> dict[str, float]:
+    if weights is None:
+        return dict.fromkeys(names, 1.0)
+    by_name = _named(names, weights)
+    for name, weight in by_name.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise NodeInputError(f"The weight of `{name}` is {weight:g}; a weight must be a number of at least 0.")
+    if by_name and not any(by_name.values()):
+        raise NodeInputError("All weights are 0, so no list would be left; give at least one list a weight above 0.")
+    return by_name
 
 
 def _named(names: Sequence[str], weights: dict[str, float] | list[float]) -> dict[str, float]:

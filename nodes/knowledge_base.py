@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from ragbraid.nodes.index_update import update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
 from ragbraid.nodes.knowledge_base_filter import FieldChecker
+from ragbraid.nodes.knowledge_base_hits import FuseIds, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
     CHUNKS,
+    DENSE,
     DOCUMENTS,
     EVERYTHING,
+    SPARSE,
     ScoredPoint,
     Store,
     Test,
     Tests,
     chunk_from_payload,
+    generation_of,
     read_info,
-    span_from_payload,
     visible_at,
 )
-from ragbraid.registry.contracts import Chunk, Contract, Hit, RouteScore, ScoreKind
+from ragbraid.registry.contracts import Chunk, Hit, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBaseInfo, Where
 from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
@@ -37,10 +41,18 @@ if TYPE_CHECKING:
     from ragbraid.registry.resources import Vector
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Contract)
 
+COSINE: ScoreKind = "cosine"
 _ATTEMPTS = 20
 """How often a reader starts over before it says that the knowledge base never stands still."""
+
+
+_ROUTES_AT_ONCE = 8
+"""How many hybrid searches can have their second route beside the first; more take turns."""
+
+
+class _MovedOnError(Exception):
+    """A search met points of an update that began after the state was read."""
 
 
 class QdrantKnowledgeBase:
@@ -51,6 +63,7 @@ class QdrantKnowledgeBase:
         self._name = name
         self._last: KnowledgeBaseInfo | None = None
         self._fields = FieldChecker(store)
+        self._pool = ThreadPoolExecutor(_ROUTES_AT_ONCE, thread_name_prefix="ragbraid-search")
 
     @property
     def name(self) -> str:
@@ -77,14 +90,10 @@ class QdrantKnowledgeBase:
         """
 
         def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
-            _require_same("embedder", info, info.embedder, embedder)
-            if len(vector) != info.dimension:
-                raise SettingsError(
-                    f"the query has {len(vector)} dimensions, knowledge base `{self._name}` has {info.dimension}"
-                )
-            return self._store.search_dense(vector, top_k, visible & self._tests(where, info))
+            self._require_same_embedder(info, embedder, vector)
+            return self._dense(vector, top_k, visible & self._tests(where, info), info)
 
-        return _to_hits(self._read(search), "dense", "cosine")
+        return to_hits(self._read(search), DENSE, COSINE)
 
     def search_sparse(self, vector: SparseVector, *, sparse: str, top_k: int, where: Where | None = None) -> list[Hit]:
         """Return the best chunks by term weight times inverse document frequency, best first.
@@ -95,11 +104,42 @@ class QdrantKnowledgeBase:
 
         def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
             _require_same("sparse encoder", info, info.sparse, sparse)
-            corpus = CHUNKS & visible if visible else CHUNKS
-            return self._store.search_sparse(vector, top_k, visible & self._tests(where, info), corpus=corpus)
+            return self._sparse(vector, top_k, visible, visible & self._tests(where, info), info)
 
-        kind: ScoreKind = "bm25" if sparse.startswith("bm25") else "sparse"
-        return _to_hits(self._read(search), "sparse", kind)
+        return to_hits(self._read(search), SPARSE, _sparse_kind(sparse))
+
+    def search_hybrid(
+        self,
+        vector: Vector,
+        terms: SparseVector,
+        *,
+        embedder: str,
+        sparse: str,
+        fetch_k: int,
+        fuse: FuseIds,
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
+
+        Raises:
+            SettingsError: another model filled it, or `where` names a field it does not have.
+        """
+
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[Hit]:
+            self._require_same_embedder(info, embedder, vector)
+            _require_same("sparse encoder", info, info.sparse, sparse)
+            tests = visible & self._tests(where, info)
+            # Texts are read of the points that the fusion leaves, which is a fraction of what both routes bring.
+            future = self._pool.submit(self._sparse, terms, fetch_k, visible, tests, info, with_payload=False)
+            by_meaning = self._dense(vector, fetch_k, tests, info, with_payload=False)
+            routes = {DENSE: (by_meaning, COSINE), SPARSE: (future.result(), _sparse_kind(sparse))}
+            fused = fuse({route: [point.id for point in points] for route, (points, _) in routes.items()})
+            payloads = {point.id: point.payload for point in self._store.get([id_ for id_, _ in fused])}
+            if len(payloads) < len(fused):
+                raise _MovedOnError
+            return to_fused_hits(fused, routes, payloads)
+
+        return self._read(search)
 
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
@@ -143,6 +183,7 @@ class QdrantKnowledgeBase:
 
     def close(self) -> None:
         """Release files and connections."""
+        self._pool.shutdown()
         self._store.close()
 
     def fingerprint(self) -> str:
@@ -163,14 +204,43 @@ class QdrantKnowledgeBase:
             info = self.info() if embedded or self._last is None else self._last
             try:
                 found = read(info, visible_at(info.generation) if info.updating else EVERYTHING)
+            except _MovedOnError:
+                self._last = None
+                continue
             except (ServiceError, SettingsError):
                 if not embedded and self.info() != info:
                     continue  # the state taken on trust was out of date, and so may the complaint be
                 raise
-            if (read_info(self._store) is info) if embedded else (self.info() == info and not _is_ahead(found, info)):
+            if (read_info(self._store) is info) if embedded else (self.info() == info):
                 return found
             self._last = None
         raise ServiceError(f"knowledge base `{self._name}` was changed again and again while it was read")
+
+    def _dense(
+        self, vector: Vector, limit: int, tests: Tests, info: KnowledgeBaseInfo, *, with_payload: bool = True
+    ) -> list[ScoredPoint]:
+        return _not_ahead(self._store.search_dense(vector, limit, tests, with_payload=with_payload), info)
+
+    def _sparse(
+        self,
+        terms: SparseVector,
+        limit: int,
+        visible: Tests,
+        tests: Tests,
+        info: KnowledgeBaseInfo,
+        *,
+        with_payload: bool = True,
+    ) -> list[ScoredPoint]:
+        corpus = CHUNKS & visible if visible else CHUNKS
+        found = self._store.search_sparse(terms, limit, tests, corpus=corpus, with_payload=with_payload)
+        return _not_ahead(found, info)
+
+    def _require_same_embedder(self, info: KnowledgeBaseInfo, embedder: str, vector: Vector) -> None:
+        _require_same("embedder", info, info.embedder, embedder)
+        if len(vector) != info.dimension:
+            raise SettingsError(
+                f"the query has {len(vector)} dimensions, knowledge base `{self._name}` has {info.dimension}"
+            )
 
     def _tests(self, where: Where | None, info: KnowledgeBaseInfo) -> Tests:
         return EVERYTHING if where is None else self._fields.tests(where, info)
@@ -198,52 +268,11 @@ def _require_same(what: str, info: KnowledgeBaseInfo, filled_by: str, given: str
         )
 
 
-def _is_ahead(found: object, info: KnowledgeBaseInfo) -> bool:
-    """Whether a search met points of an update that began after `info` was read."""
-    points = found if isinstance(found, list) else []
-    return any(isinstance(point, ScoredPoint) and point.payload["gen_from"] > info.generation for point in points)
+def _not_ahead(points: list[ScoredPoint], info: KnowledgeBaseInfo) -> list[ScoredPoint]:
+    if any(generation_of(point.id) > info.generation for point in points):
+        raise _MovedOnError
+    return points
 
 
-def _to_hits(points: Sequence[ScoredPoint], route: str, kind: ScoreKind) -> list[Hit]:
-    """Turn found points into hits, best first; of two points with one chunk id the better one stays."""
-    hits: dict[str, Hit] = {}
-    for point in points:
-        payload = point.payload
-        chunk_id = payload["chunk_id"]
-        if chunk_id in hits:
-            continue
-        rank, span = len(hits) + 1, span_from_payload(payload)
-        score = _trusted(RouteScore, {"rank": rank, "score": point.score, "kind": kind})
-        fields = {
-            "id": chunk_id,
-            "text": payload["text"],
-            "score": point.score,
-            "rank": rank,
-            "score_kind": kind,
-            "kind": "summary" if payload["chunk_kind"] == "summary" else "chunk",
-            "scores": {route: score},
-            "document_id": payload["document_id"],
-            "source": payload["source"],
-            "index": payload["index"],
-            "title": payload["title"],
-            "section_path": tuple(payload["section_path"]),
-            "embed_text": payload["embed_text"],
-            "span": span,
-            "language": payload["language"],
-            "metadata": payload["metadata"],
-        }
-        hits[chunk_id] = _trusted(Hit, fields)
-    return list(hits.values())
-
-
-def _trusted(cls: type[C], fields: dict[str, object]) -> C:
-    """Make a contract of fields that were validated when they were written.
-
-    As `model_construct`, which goes through every field by name again and costs more than the search of the engine.
-    """
-    made = cls.__new__(cls)
-    object.__setattr__(made, "__dict__", fields)
-    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
-    return made
+def _sparse_kind(sparse: str) -> ScoreKind:
+    return "bm25" if sparse.startswith("bm25") else "sparse"

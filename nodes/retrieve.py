@@ -5,12 +5,12 @@ Every hit carries rank and score of each route that found it, under `dense` and 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
-from ragbraid.nodes.fusion import fuse_by_rank
+from ragbraid.nodes.fusion import vote_by_rank
 from ragbraid.registry.contracts import Query, Ranking
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.knowledge import KnowledgeBase, Where
@@ -127,21 +127,19 @@ def hybrid(
         SettingsError: the knowledge base does not exist, was filled with other models, or lacks a field of `where`.
         ServiceError: the store or the embedder failed.
     """
-    _text_of(query, "retrieve.hybrid")
+    text = _text_of(query, "retrieve.hybrid")
     if fetch_k < top_k:
         raise NodeInputError(f"retrieve.hybrid: `fetch_k` is {fetch_k}, it must be at least `top_k` ({top_k})")
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        by_terms = pool.submit(_sparse_route, query, kb, sparse, fetch_k, where)
-        # In this thread, because the embedder may leave a note in the trace of this step.
-        by_meaning = dense(query, kb=kb, embedder=embedder, top_k=fetch_k, where=where)
-        lists = {"dense": by_meaning, "sparse": by_terms.result()}
-    return fuse_by_rank(lists, route="hybrid", k=k, weights=weights, top_k=top_k)
-
-
-def _sparse_route(
-    query: Query, kb: KnowledgeBase, encoder: SparseEncoder, fetch_k: int, where: Where | None
-) -> Ranking:
-    return sparse(query, kb=kb, sparse=encoder, top_k=fetch_k, where=where)
+    hits = kb.search_hybrid(
+        embedder.embed_query(text),
+        sparse.encode_query(text),
+        embedder=embedder.identity,
+        sparse=sparse.identity,
+        fetch_k=fetch_k,
+        fuse=partial(vote_by_rank, k=k, weights=weights, top_k=top_k),
+        where=where,
+    )
+    return Ranking(hits=tuple(hits), route="hybrid", score_kind="rrf")
 
 
 def _text_of(query: Query, node_name: str) -> str:

@@ -7,10 +7,10 @@ Everything of a knowledge base lives in one collection, so that records and chun
 carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract suite
 checks both on every engine).
 
-Payload of a chunk (`kind: "chunk"`, id `point_id("chunk", chunk_id, gen_from)`):
+Payload of a chunk (`kind: "chunk"`, id by `index_records.chunk_point_id`):
     chunk_id, document_id, source, index, text, embed_text, title, section_path, chunk_kind, span_start, span_end,
     parent_id, language, made_by, metadata (a mapping), gen_from, gen_to.
-Payload of a document record (`kind: "document"`, id `point_id("document", source, gen_from)`):
+Payload of a document record (`kind: "document"`, id by `index_records.record_point_id`):
     source, document_id, record (a `DocumentRecord` as JSON), gen_from, gen_to. Its `state` follows from visibility.
 Payload of the info record (`kind: "info"`, id `INFO_ID`): info (a `KnowledgeBaseInfo` as JSON).
 
@@ -55,14 +55,23 @@ _NAMESPACE = uuid.UUID("5d0b1e52-6b0f-5d0e-9a55-3c1c7d6d4c11")
 
 
 def point_id(kind: str, key: str, gen_from: int = 0) -> str:
-    """Return the UUID (version 5) under which a record of ours is stored.
+    """Return the UUID under which a record of ours is stored.
+
+    Its first 96 bits are a UUID of version 5 over kind and key, the last 32 the generation: the old and the new form of
+    one chunk stand side by side, and the order of ids, which settles equal scores, is the same after any history.
 
     Args:
         kind: `chunk`, `document` or `info`.
-        key: the chunk id or the source.
-        gen_from: the generation that wrote it, so that the old and the new form of one chunk can stand side by side.
+        key: what identifies the record, such as the source.
+        gen_from: the generation that wrote it.
     """
-    return str(uuid.uuid5(_NAMESPACE, "\x1f".join((kind, str(gen_from), key))))
+    name = uuid.uuid5(_NAMESPACE, f"{kind}\x1f{key}").bytes
+    return str(uuid.UUID(bytes=name[:12] + gen_from.to_bytes(4, "big")))
+
+
+def generation_of(id_: str) -> int:
+    """Return the generation that wrote the point of this id."""
+    return int(id_[-8:], 16)
 
 
 INFO_ID = point_id("info", "info")
@@ -80,7 +89,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ScoredPoint:
-    """One result of a search, with its full payload."""
+    """One result of a search, with its full payload unless the search was told to leave it out."""
 
     id: str
     score: float
@@ -207,14 +216,14 @@ class Store(Protocol):
         """Return exactly how many points `where` finds."""
         ...
 
-    def search_dense(self, vector: Vector, limit: int, where: Tests) -> list[ScoredPoint]:
-        """Return the nearest points by cosine, best first, equal scores in order of chunk id (else id)."""
+    def search_dense(self, vector: Vector, limit: int, where: Tests, *, with_payload: bool = True) -> list[ScoredPoint]:
+        """Return the nearest points by cosine, best first, equal scores in order of id."""
         ...
 
     def search_sparse(
-        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS
+        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
     ) -> list[ScoredPoint]:
-        """Return the points with the greatest weighted dot product, best first, equal scores in order of chunk id.
+        """Return the points with the greatest weighted dot product, best first, equal scores in order of id.
 
         `corpus` names the points that the inverse document frequency counts, whatever `where` says: all chunks, or
         those of one generation.
@@ -254,7 +263,7 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
 
 
 def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[ScoredPoint]:
-    """Return the best `limit` points, equal scores in order of chunk id, also where equal scores straddle the cut.
+    """Return the best `limit` points, equal scores in order of id, also where equal scores straddle the cut.
 
     Which of several equal scores an engine keeps depends on the order in which it happened to store them, so two
     ingestions of one corpus would answer differently. Asking for a few more settles nearly every cut at once.
@@ -272,9 +281,8 @@ def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[S
         surplus *= 8
 
 
-def _by_score(point: ScoredPoint) -> tuple[float, str, str]:
-    # Ids of points differ between two histories of one corpus, ids of chunks do not.
-    return -point.score, point.payload.get("chunk_id", ""), point.id
+def _by_score(point: ScoredPoint) -> tuple[float, str]:
+    return -point.score, point.id
 
 
 def payload_path(key: str) -> str:
@@ -285,7 +293,7 @@ def payload_path(key: str) -> str:
 
 def is_exact_number(value: Scalar) -> bool:
     """Whether a value is a number that floats hold exactly, so that it can be compared as a range."""
-    return not isinstance(value, bool | str) and abs(value) <= 2**53
+    return isinstance(value, float) or (type(value) is int and abs(value) <= 2**53)
 
 
 def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payload:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from ragbraid.nodes.store import (
@@ -201,12 +201,14 @@ class ClientStore:
         with self._call():
             return self._client.count(self._name, _filter(where), exact=True).count
 
-    def search_dense(self, vector: NDArray[np.float32], limit: int, where: Tests) -> list[ScoredPoint]:
+    def search_dense(
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
+    ) -> list[ScoredPoint]:
         """Return the nearest points by cosine, best first."""
-        return self._search(vector.tolist(), DENSE, limit, where, None)
+        return self._search(vector.tolist(), DENSE, limit, where, None, with_payload)
 
     def search_sparse(
-        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS
+        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
     ) -> list[ScoredPoint]:
         """Return the points with the greatest weighted dot product, best first."""
         from qdrant_client import models
@@ -216,7 +218,7 @@ class ClientStore:
         params = None
         if corpus is not CHUNKS:
             params = models.SearchParams(idf=models.IdfCorpusParams(corpus=_filter(corpus)))
-        return self._search(_terms(vector), SPARSE, limit, where, params)
+        return self._search(_terms(vector), SPARSE, limit, where, params, with_payload)
 
     def flush(self) -> None:
         """Nothing to do: every write was waited for; local mode commits each to its SQLite file."""
@@ -228,7 +230,7 @@ class ClientStore:
             self._release()
 
     def _search(
-        self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None
+        self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None, with_payload: bool
     ) -> list[ScoredPoint]:
         tests = _filter(where) if where else None
 
@@ -240,7 +242,7 @@ class ClientStore:
                     using=using,
                     limit=count,
                     query_filter=tests,
-                    with_payload=True,
+                    with_payload=with_payload,
                     search_params=params,
                 ).points
             return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
@@ -378,4 +380,4 @@ def _equals(path: str, value: Scalar) -> models.FieldCondition:
     if is_exact_number(value):
         number = float(value)
         return models.FieldCondition(key=path, range=models.Range(gte=number, lte=number))
-    return models.FieldCondition(key=path, match=models.MatchValue(value=value))
+    return models.FieldCondition(key=path, match=models.MatchValue(value=cast(bool | int | str, value)))

@@ -206,14 +206,16 @@ class EdgeStore:
         with self._plain_errors():
             return int(self._shard().count(edge.CountRequest(exact=True, filter=to_filter(where))))
 
-    def search_dense(self, vector: NDArray[np.float32], limit: int, where: Tests) -> list[ScoredPoint]:
+    def search_dense(
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
+    ) -> list[ScoredPoint]:
         """Return the nearest points by cosine, best first."""
         import qdrant_edge as edge
 
-        return self._search(edge.Query.Nearest(vector.tolist(), using=DENSE), limit, where, None)
+        return self._search(edge.Query.Nearest(vector.tolist(), using=DENSE), limit, where, None, with_payload)
 
     def search_sparse(
-        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS
+        self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
     ) -> list[ScoredPoint]:
         """Return the points with the greatest weighted dot product, best first."""
         import qdrant_edge as edge
@@ -224,7 +226,7 @@ class EdgeStore:
         params = None
         if corpus is not CHUNKS:
             params = edge.SearchParams(idf=edge.IdfParams(corpus=to_filter(corpus)))
-        return self._search(edge.Query.Nearest(terms, using=SPARSE), limit, where, params)
+        return self._search(edge.Query.Nearest(terms, using=SPARSE), limit, where, params, with_payload)
 
     def flush(self) -> None:
         """Make everything written so far survive a loss of power, and give the room of deleted points back."""
@@ -293,13 +295,15 @@ class EdgeStore:
                 kind="failed",
             )
 
-    def _search(self, query: Any, limit: int, where: Tests, params: Any) -> list[ScoredPoint]:
+    def _search(self, query: Any, limit: int, where: Tests, params: Any, with_payload: bool) -> list[ScoredPoint]:
         import qdrant_edge as edge
 
         tests = to_filter(where) if where else None
 
         def fetch(count: int) -> list[ScoredPoint]:
-            request = edge.QueryRequest(limit=count, query=query, filter=tests, with_payload=True, params=params)
+            request = edge.QueryRequest(
+                limit=count, query=query, filter=tests, with_payload=with_payload, params=params
+            )
             with self._plain_errors():
                 found = self._shard().query(request)
             return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]

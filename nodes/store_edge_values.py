@@ -72,7 +72,7 @@ def _condition(test: Test) -> qdrant_edge.Filter:
         must.append(_equals(path, test.equals))
     if test.any_of is not None:
         # An empty `should` would match everything, an empty list of ids matches nothing.
-        accepted = [_equals(path, value) for value in test.any_of]
+        accepted: list[Any] = [_equals(path, value) for value in test.any_of]
         must.append(edge.Filter(should=accepted) if accepted else edge.HasIdCondition(set()))
     if any(bound is not None for bound in (test.gte, test.lte, test.lt, test.gt)):
         bounds = edge.RangeFloat(gte=test.gte, gt=test.gt, lte=test.lte, lt=test.lt)
@@ -90,5 +90,5 @@ def _equals(path: str, value: Scalar) -> qdrant_edge.FieldCondition:
         number = float(value)
         return edge.FieldCondition(path, range=edge.RangeFloat(gte=number, lte=number))
     # The engine takes a Python bool for the integers 0 and 1, and NumPy's for a boolean.
-    exact = np.bool_(value) if isinstance(value, bool) else value
+    exact: Any = np.bool_(value) if isinstance(value, bool) else value
     return edge.FieldCondition(path, match=edge.MatchValue(exact))

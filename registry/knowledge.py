@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -182,6 +182,33 @@ class KnowledgeBase(Protocol):
 
         Raises:
             SettingsError: `sparse` is not the encoder that filled it, or `where` names a field it does not have.
+        """
+        ...
+
+    def search_hybrid(
+        self,
+        vector: Vector,
+        terms: SparseVector,
+        *,
+        embedder: str,
+        sparse: str,
+        fetch_k: int,
+        fuse: Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]],
+        where: Where | None = None,
+    ) -> list[Hit]:
+        """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
+
+        Args:
+            vector: the query for the route `dense`.
+            terms: the query for the route `sparse`.
+            embedder: identity of the model that made `vector`.
+            sparse: identity of the encoder that made `terms`.
+            fetch_k: how many chunks each route brings.
+            fuse: makes of the ids of every route, best first, the ids that stay with their scores, best first.
+            where: only chunks that fulfil these conditions.
+
+        Raises:
+            SettingsError: another model filled it, or `where` names a field it does not have.
         """
         ...
 

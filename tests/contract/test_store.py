@@ -38,7 +38,7 @@ FOUR = [
     make_chunk(1, [1, 0, 0], {7: 1.0, 4_000_000_000: 1.0}, title="a", metadata={"year": 2020, "open": True}),
     make_chunk(2, [0.9, 0.1, 0], {7: 2.0}, title="b", metadata={"year": 2021.5, "open": False}),
     make_chunk(3, [0, 1, 0], {8: 1.0}, title=None, metadata={"tags": ["x", "y"], "open": 1}),
-    make_chunk(4, [0, 0, 1], {9: 1.0}, title="d", metadata={"a.b c": "dotted", "year": 2020.0}),
+    make_chunk(4, [0, 0, 1], {9: 1.0}, title="d", metadata={"a.b c": "dotted", "year": 2020.0, "big": 2**60 + 1}),
 ]
 
 
@@ -161,6 +161,8 @@ def test_a_filter_limits_both_searches_before_the_cut(store: Store) -> None:
         (where("metadata.open", equals=False), [2]),
         (where("metadata.open", any_of=(True, False)), [1, 2]),
         (where("metadata.open", equals=1), [3]),
+        (where("metadata.big", equals=2**60 + 1), [4]),
+        (where("metadata.big", equals=1e300), []),
         (where("metadata.a.b c", equals="dotted"), [4]),
         (where("metadata.nothing", equals="x"), []),
         (Tests(must_not=(Test("title", equals="a"),)), [2, 3, 4]),

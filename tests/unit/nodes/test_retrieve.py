@@ -88,7 +88,7 @@ def test_dense_finds_by_meaning_and_records_its_route(kb: KnowledgeBase) -> None
 
 
 def test_sparse_finds_by_terms_and_records_its_route(kb: KnowledgeBase) -> None:
-    assert ids(sparse(Query(text="gamma"), kb=kb, sparse=BM25)) == ["c1", "c2"]
+    assert set(ids(sparse(Query(text="gamma"), kb=kb, sparse=BM25))) == {"c1", "c2"}
     assert ids(sparse(Query(text="内存溢出"), kb=kb, sparse=BM25)) == ["c3"]
     ranking = sparse(Query(text="where is ERR_OOM_KILL_001?"), kb=kb, sparse=BM25)
     assert ids(ranking) == ["c3"]

@@ -1,0 +1,98 @@
+"""Hits of what a store found: built once, for the points that are left, from fields that were validated when written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from ragbraid.nodes.store import Payload, ScoredPoint, span_from_payload
+from ragbraid.registry.contracts import Contract, Hit, RouteScore, ScoreKind
+
+C = TypeVar("C", bound=Contract)
+
+FuseIds = Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]]
+"""Makes of the ids of every route (unique, best first) the fused ids with their scores, best first."""
+
+FUSED = "hybrid"
+
+
+def to_hits(points: Sequence[ScoredPoint], route: str, kind: ScoreKind) -> list[Hit]:
+    """Turn found points into hits, best first; of two points with one chunk id the better one stays."""
+    return [
+        _hit(point.payload, point.score, kind, rank, {route: _route_score(rank, point.score, kind)})
+        for rank, point in enumerate(_unique(points).values(), start=1)
+    ]
+
+
+def to_fused_hits(
+    fused: Sequence[tuple[str, float]],
+    routes: Mapping[str, tuple[Sequence[ScoredPoint], ScoreKind]],
+    payloads: Mapping[str, Payload],
+) -> list[Hit]:
+    """Make the hits that a fusion leaves, each with rank and score of every route that found it.
+
+    Args:
+        fused: ids of points with their new scores, best first.
+        routes: what every route found, best first, and the kind of its scores.
+        payloads: the payload of every fused point.
+    """
+    by_route = {
+        route: {point.id: (rank, point.score, kind) for rank, point in enumerate(points, start=1)}
+        for route, (points, kind) in routes.items()
+    }
+    hits: dict[str, Hit] = {}
+    for id_, score in fused:
+        payload, rank = payloads[id_], len(hits) + 1
+        if payload["chunk_id"] in hits:
+            continue
+        scores = {route: _route_score(*found[id_]) for route, found in by_route.items() if id_ in found}
+        scores[FUSED] = _route_score(rank, score, "rrf")
+        hits[payload["chunk_id"]] = _hit(payload, score, "rrf", rank, scores)
+    return list(hits.values())
+
+
+def _unique(points: Sequence[ScoredPoint]) -> dict[str, ScoredPoint]:
+    """Key points by chunk id, best first; a moved file can bring one id from two sources."""
+    found: dict[str, ScoredPoint] = {}
+    for point in points:
+        found.setdefault(point.payload["chunk_id"], point)
+    return found
+
+
+def _hit(payload: Payload, score: float, kind: ScoreKind, rank: int, scores: dict[str, RouteScore]) -> Hit:
+    fields = {
+        "id": payload["chunk_id"],
+        "text": payload["text"],
+        "score": score,
+        "rank": rank,
+        "score_kind": kind,
+        "kind": "summary" if payload["chunk_kind"] == "summary" else "chunk",
+        "scores": scores,
+        "document_id": payload["document_id"],
+        "source": payload["source"],
+        "index": payload["index"],
+        "title": payload["title"],
+        "section_path": tuple(payload["section_path"]),
+        "embed_text": payload["embed_text"],
+        "span": span_from_payload(payload),
+        "language": payload["language"],
+        "metadata": payload["metadata"],
+    }
+    return _trusted(Hit, fields)
+
+
+def _route_score(rank: int, score: float, kind: ScoreKind) -> RouteScore:
+    return _trusted(RouteScore, {"rank": rank, "score": score, "kind": kind})
+
+
+def _trusted(cls: type[C], fields: dict[str, object]) -> C:
+    """Make a contract without validating its fields again.
+
+    As `model_construct`, which goes through every field by name and costs more than the search of the engine.
+    """
+    made = cls.__new__(cls)
+    object.__setattr__(made, "__dict__", fields)
+    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
