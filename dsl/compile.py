@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragbraid.dsl.ambient import Neighbours, fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_nodes
@@ -190,10 +191,12 @@ def _apply_arrows(syntax: FlowSyntax, drafts: Sequence[Draft], context: Context,
     return complete
 
 
-def _roles(steps: Iterable[Step], declared: Mapping[str, tuple[ResourceBinding, str]]) -> dict[str, str]:
+def _roles(steps: Iterable[Any], declared: Mapping[str, tuple[ResourceBinding, str]]) -> dict[str, str]:
     """Return the role of every resource that a step or its replacement asks for."""
     roles: dict[str, str] = {}
     for step in steps:
+        if not isinstance(step, Step):
+            continue
         needs = {need.name: need.role for need in step.node.resources}
         for parameter, name in step.resources:
             roles[name] = declared[name][1] if name in declared else needs[parameter]

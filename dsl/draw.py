@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from ragbraid.dsl.edges import Edge, plan_edges
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, Step
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 46, 70, 24, 20
 _SVG_DEFINITIONS = (
@@ -25,11 +26,16 @@ def draw_text(plan: Plan, *, types: bool = False) -> str:
         (results if edge.kind == "output" else incoming.setdefault(edge.target, [])).append(edge)
     width = max((len(step.name) for step in plan.body.steps), default=0)
     for step in plan.body.steps:
-        lines.append(f"  {step.name:<{width}}  {step.node.name}")
+        lines.append(f"  {step.name:<{width}}  {_label(step)}")
         lines.extend(f"  {'':<{width}}    <- {_edge_text(edge, types)}" for edge in incoming.get(step.name, ()))
     for edge in results:
         lines.append(f"  output {edge.port}".rstrip() + f" <- {edge.source}" + (f": {edge.type}" if types else ""))
     return "\n".join(lines) + "\n"
+
+
+def _label(step: Any) -> str:
+    """Return the name of the node that a step runs, or what kind of block it is."""
+    return step.node.name if isinstance(step, Step) else str(step.label)
 
 
 def _edge_text(edge: Edge, types: bool) -> str:
@@ -45,7 +51,7 @@ def draw_mermaid(plan: Plan, *, types: bool = False) -> str:
     names |= {step.name: f"step_{step.name}" for step in plan.body.steps}
     lines = ["flowchart LR"]
     lines.extend(f'  {names[spec.name]}(["{spec.name}"])' for spec in plan.inputs)
-    lines.extend(f'  {names[step.name]}["{step.name}<br/><small>{step.node.name}</small>"]' for step in plan.body.steps)
+    lines.extend(f'  {names[step.name]}["{step.name}<br/><small>{_label(step)}</small>"]' for step in plan.body.steps)
     lines.append('  result(["output"])')
     for edge in plan_edges(plan):
         label = f"|{_mermaid_label(edge)}|" if types else ""
@@ -70,7 +76,7 @@ def draw_svg(plan: Plan, *, types: bool = False) -> str:
     }
     width = MARGIN * 2 + len(columns) * (BOX_WIDTH + GAP_X) - GAP_X
     height = MARGIN * 2 + max(len(names) for names in columns) * (BOX_HEIGHT + GAP_Y) - GAP_Y
-    nodes = {step.name: step.node.name for step in plan.body.steps}
+    nodes = {step.name: _label(step) for step in plan.body.steps}
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" font-family="system-ui, sans-serif" font-size="13">'

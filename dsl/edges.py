@@ -44,8 +44,8 @@ def plan_edges(plan: Plan) -> list[Edge]:
     types = slot_types(plan)
     edges: list[Edge] = []
     for step in plan.body.steps:
-        for binding in step.bindings:
-            edges.extend(_edges_of(binding, step, names, types))
+        for binding in step.bindings if isinstance(step, Step) else ():
+            edges.extend(_edges_of(binding, step.name, names, types))
         for key, condition in (("when", step.policy.when), ("ensure", step.policy.ensure)):
             for ref, _ in _references(condition) if condition is not None else ():
                 type_ = describe(types[ref.slot])
@@ -68,11 +68,11 @@ def slot_types(plan: Plan) -> dict[int, Any]:
     return types | {step.slot: step.output for step in plan.body.steps}
 
 
-def _edges_of(binding: Binding, step: Step, names: dict[int, str], types: dict[int, Any]) -> Iterator[Edge]:
+def _edges_of(binding: Binding, step: str, names: dict[int, str], types: dict[int, Any]) -> Iterator[Edge]:
     for ref, conversion in _references(binding.value):
         if ref.depth == 0:
             type_ = describe(types[ref.slot]) if not ref.path else ref.text
-            yield Edge(names[ref.slot], step.name, binding.port, type_, conversion, binding.origin)
+            yield Edge(names[ref.slot], step, binding.port, type_, conversion, binding.origin)
 
 
 def _references(value: Value, conversion: str | None = None) -> Iterator[tuple[SlotRef, str | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, OriginKind, Plan, Sequenced, SlotRef, Value
+from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, OriginKind, Plan, Sequenced, SlotRef, Step, Value
 from ragbraid.dsl.tables import format_table
 from ragbraid.dsl.types import describe
 
@@ -34,6 +34,8 @@ def explain_ports(plan: Plan) -> list[PortRow]:
     """Return where every port of every step gets its value from, steps in running order."""
     rows = []
     for step in plan.body.steps:
+        if not isinstance(step, Step):
+            continue
         for binding in step.bindings:
             port = step.node.port(binding.port)
             type_ = "" if port is None else describe(port.type)

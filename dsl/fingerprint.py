@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -39,12 +40,34 @@ def plan_hash(
     plain = {
         "name": name,
         "inputs": [[spec.name, _plain(spec.declared), spec.required or [_plain(spec.default)]] for spec in inputs],
-        "steps": [_step(step) for step in body.steps],
+        "steps": _body(body),
         "outputs": [[output, _value(value)] for output, value in outputs],
         "resources": {key: [binding.provider, _plain(binding.settings)] for key, binding in resources.items()},
     }
     text = json.dumps(plain, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _body(body: Body) -> list[Any]:
+    return [_step(step) if isinstance(step, Step) else _structure(step) for step in body.steps]
+
+
+def _structure(value: Any) -> Any:
+    """Return what a block is made of: its parts by name, places in the file and descriptions left out."""
+    if isinstance(value, Step):
+        return _step(value)
+    if isinstance(value, Literally | SlotRef | Computed | Sequenced | Mapped | Converted):
+        return _value(value)
+    if isinstance(value, Policy):
+        return _policy(value)
+    if isinstance(value, Body):
+        return _body(value)
+    if isinstance(value, list | tuple):
+        return [_structure(item) for item in value]
+    if is_dataclass(value):
+        counted = [part.name for part in fields(value) if part.name not in ("span", "about")]
+        return [type(value).__name__, {name: _structure(getattr(value, name)) for name in counted}]
+    return _plain(value)
 
 
 def _step(step: Step) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from ragbraid.dsl.ambient import Neighbours, fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_node, find_contract
@@ -25,7 +25,7 @@ from ragbraid.registry.errors import FailureKind
 from ragbraid.registry.node import RESERVED_KEYS
 from ragbraid.registry.suggest import did_you_mean
 
-RETRY_KINDS = ("rate_limit", "timeout", "invalid_output", "unavailable")
+RETRY_KINDS: tuple[FailureKind, ...] = ("rate_limit", "timeout", "invalid_output", "unavailable")
 RETRY_KEYS = ("attempts", "delay", "backoff", "on")
 MAX_ATTEMPTS = 100
 
@@ -133,8 +133,9 @@ def _read_kinds(node: Node, report: Report) -> frozenset[FailureKind]:
     kinds: set[FailureKind] = set()
     for item in items:
         value = item.value if isinstance(item, ScalarNode) else None
-        if value in RETRY_KINDS and value in get_args(FailureKind):
-            kinds.add(value)
+        kind = next((known for known in RETRY_KINDS if known == value), None)
+        if kind is not None:
+            kinds.add(kind)
         else:
             hint = did_you_mean(str(value), RETRY_KINDS) or f"kinds are {', '.join(RETRY_KINDS)}"
             report.error("RB201", f"`{value}` is no kind of failure that `retry` knows", item.span, hint)

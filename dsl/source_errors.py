@@ -135,7 +135,11 @@ def _brackets(trouble: _Trouble) -> Explanation | None:
         return None
     key = _KEY_BEFORE.search(trouble.text, trouble.since, trouble.at) if trouble.character == ":" else None
     if key and _belongs_inside(trouble, key.start(2)):
-        hint = "put a comma before it, or quotes around the text" if key[1] in " \t\r\n" else f"write a comma instead of `{key[1]}`"
+        hint = (
+            "put a comma before it, or quotes around the text"
+            if key[1] in " \t\r\n"
+            else f"write a comma instead of `{key[1]}`"
+        )
         return f"a comma is missing before `{key[2]}`", key.start(2), key.end(2), hint
     bracket = trouble.text[trouble.since]
     closing = _CLOSING.get(bracket, bracket)
