@@ -87,7 +87,7 @@ class ScriptedLLM:
     def base_url(self) -> str:
         """The address to give to an OpenAI client, `/v1` included."""
         if self._http is None:
-            raise RuntimeError("a scripted server has an address only while it runs: use it in a `with` block")
+            raise SettingsError("a scripted server has an address only while it runs: use it in a `with` block")
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from ragbraid.registry.errors import SettingsError
 
@@ -109,11 +110,12 @@ class Rule(BaseModel):
             try:
                 re.compile(pattern or "")
             except re.error as error:
-                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+                message = f"{pattern!r} is not a regular expression: {error}"
+                raise PydanticCustomError("pattern", "{message}", {"message": message}) from None
         if self.reply is not None and self.json_reply is not None:
-            raise ValueError("a rule has `reply` or `json`, not both")
+            raise PydanticCustomError("rule", "a rule has `reply` or `json`, not both")
         if self.reply is None and self.json_reply is None and self.fault is None:
-            raise ValueError("a rule needs `reply`, `json` or `fault`")
+            raise PydanticCustomError("rule", "a rule needs `reply`, `json` or `fault`")
         return self
 
     def __call__(self, request: ChatRequest) -> Reply | None:
