@@ -1,6 +1,6 @@
 """Qdrant's own engine in this process (`qdrant-edge-py`), on disk: a `Store` without a server.
 
-What was measured of its durability (`tests/contract/test_durability.py` repeats it): every operation goes to a
+What was measured of its durability (`tests/contract/test_store_failures.py` repeats it): every operation goes to a
 write-ahead log first, so everything that returned survives `kill -9`; `flush` adds the loss of power.
 
 The engine finds nearest vectors exactly, without a graph index: 21 CPU-ms a query at 100,000 points, and an update is

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ragbraid.nodes.bm25 import Bm25Encoder
+from ragbraid.nodes.fusion import fuse_by_rank
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.retrieve import dense, hybrid, sparse
 from ragbraid.nodes.store import Point, chunk_payload, point_id, write_info
@@ -109,6 +110,16 @@ def test_hybrid_is_the_sum_of_reciprocal_ranks_with_both_scores_on_every_hit(kb:
         assert ("sparse" in hit.scores) == (hit.id in by_terms)
     assert (ranking.route, ranking.score_kind) == ("hybrid", "rrf")
     assert ranking[0].scores["hybrid"].rank == 1
+
+
+@pytest.mark.parametrize("weights", [None, {"dense": 0.7, "sparse": 0.3}, {"dense": 0.0, "sparse": 1.0}])
+def test_hybrid_is_what_the_fusion_node_makes_of_both_rankings(kb: KnowledgeBase, weights: dict[str, float]) -> None:
+    for text in ("alpha gamma", "内存溢出 gamma", "omega delta beta"):
+        query = Query(text=text)
+        lists = {"dense": dense(query, kb=kb, embedder=EMBEDDER), "sparse": sparse(query, kb=kb, sparse=BM25)}
+        fused = fuse_by_rank(lists, route="hybrid", weights=weights)
+        ours = hybrid(query, kb=kb, embedder=EMBEDDER, sparse=BM25, weights=weights)
+        assert [(hit.id, hit.rank, hit.score) for hit in ours] == [(hit.id, hit.rank, hit.score) for hit in fused]
 
 
 def test_weights_of_hybrid_are_multiplied_as_in_example_a02(kb: KnowledgeBase) -> None:
