@@ -59,7 +59,7 @@ def number_passages(hits: Sequence[Hit], question: str) -> list[Passage]:
     its own hash. Marks of chat formats (`<|im_end|>` and the like) get a space after their first character.
     """
     shown = [
-        (_defused(hit.text), _one_line(hit.title or ""), _one_line(" > ".join(hit.section_path)), hit.source or "")
+        (_defused(hit.text), one_line(hit.title or ""), one_line(" > ".join(hit.section_path)), hit.source or "")
         for hit in hits
     ]
     key = hashlib.sha256(repr((question, shown)).encode()).hexdigest()[:12]
@@ -73,7 +73,8 @@ def _defused(text: str) -> str:
     return _CONTROL_TOKEN.sub(r"\g<0> ", text)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a text as a single line in which no mark of a chat format works."""
     return _defused(" ".join(text.split()))
 
 

@@ -19,6 +19,7 @@ from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
+from ragbraid.registry.reasoning import REASONING_CONTRACTS
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"
@@ -30,7 +31,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[int, NodeContract]] = {}
         self._resources: dict[str, ResourceProvider] = {}
-        self._types: dict[str, Any] = dict(CONTRACTS)
+        self._types: dict[str, Any] = {**CONTRACTS, **REASONING_CONTRACTS}
         self._conversions: list[Conversion] = list(CONVERSIONS)
         self._families: dict[str, list[EntryPoint]] = {}
         self._resource_families: dict[str, list[EntryPoint]] = {}

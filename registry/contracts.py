@@ -14,7 +14,7 @@ Metadata = dict[str, JsonValue]
 
 HitKind = Literal["chunk", "entity", "fact", "atom", "summary", "report"]
 ScoreKind = Literal["cosine", "bm25", "sparse", "rrf", "norm", "model", "graph", "composite", "rank"]
-ChunkKind = Literal["text", "table", "image", "code", "qa", "summary", "row"]
+ChunkKind = Literal["text", "table", "image", "code", "qa", "summary", "row", "atom"]
 
 
 class Contract(BaseModel):
