@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -100,7 +102,26 @@ def main(arguments: Sequence[str] | None = None) -> Any:
         # A terminal that cannot show a character gets its escape, not a crash; so does a name that is no UTF-8.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    return app.main(args=None if arguments is None else list(arguments), prog_name="ragbraid")
+    try:
+        return app.main(args=None if arguments is None else list(arguments), prog_name="ragbraid")
+    except SystemExit as ending:
+        _leave_calls_behind(ending)
+        raise
+
+
+def _leave_calls_behind(ending: SystemExit) -> None:
+    """End the process at once where a worker thread is still inside a call that was given up.
+
+    The interpreter's own end would destroy a native library under that thread, and the process would end by SIGABRT
+    instead of with the exit code. Nothing is lost: a knowledge base stays whole through worse.
+    """
+    threads = sys.modules.get("ragbraid.flows.threads")
+    if threads is None or not threads.THREADS.busy:
+        return
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(ending.code if isinstance(ending.code, int) else 1)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def answer_text(answer: Answer) -> str:
         lines.extend(["", "Sources:"])
         lines.extend(_citation_line(citation) for citation in answer.citations)
     if answer.unknown_citations:
-        lines.append(f"({answer.unknown_citations} citations of the model pointed at no passage and were removed)")
+        lines.append(f"(citations of the model that point at no passage and were removed: {answer.unknown_citations})")
     return "\n".join(lines)
 
 

@@ -24,6 +24,15 @@ METRICS = (
 )  # fmt: skip
 """Everything that is measured; `ap` is the average precision, whose mean is known as MAP."""
 
+_FIRST_CALLS: Mapping[str, Callable[[Any], Any]] = {
+    "kb": lambda kb: kb.info(),
+    "embedder": lambda embedder: embedder.embed_query("first"),
+    "token_embedder": lambda embedder: embedder.embed_tokens(["first"], role="query"),
+    "sparse": lambda encoder: encoder.encode_query("first 第一"),
+    "reranker": lambda reranker: reranker.score("first", ["first"]),
+}
+"""A cheap call per role: models load with their first call. A language model is not asked, since that costs money."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
@@ -113,7 +122,9 @@ async def evaluate_flow(
 async def _open_resources(flow: Flow) -> None:
     flow.check_resources()
     for name, role in flow.plan.roles.items():
-        await asyncio.to_thread(flow.resources.get, name, role)
+        resource = await asyncio.to_thread(flow.resources.get, name, role)
+        if resource is not None and role in _FIRST_CALLS:
+            await asyncio.to_thread(_FIRST_CALLS[role], resource)
 
 
 def _measure(question: Question, result: RunResult, seconds: float) -> QuestionResult:

@@ -28,6 +28,11 @@ class Threads:
         self._threads = 0
         self._busy = 0
 
+    @property
+    def busy(self) -> int:
+        """How many calls are under way or waiting for a thread, abandoned ones included."""
+        return self._busy
+
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Have the function called by a worker thread."""
         future: Future[T] = Future()
