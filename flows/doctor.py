@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +11,12 @@ from typing import Literal
 
 import httpx
 
-from ragbraid.flows.project import load_project, project_catalogue
-from ragbraid.registry.errors import RagbraidError
+from ragbraid.flows.prefect_runner import configured_api_url
+from ragbraid.flows.project import Project, ResourceEntry, load_project, project_catalogue
+from ragbraid.flows.resources import bind_project_resource
+from ragbraid.flows.secrets import missing_references, resolve
+from ragbraid.registry.catalogue import Catalogue
+from ragbraid.registry.errors import RagbraidError, SettingsError
 
 Status = Literal["ok", "missing", "wrong"]
 
@@ -82,29 +85,46 @@ def _check_project(start: Path, given: Path | None, profile: str | None) -> Iter
     else:
         yield Check("project", str(project.file), "ok", f"profile {project.profile or 'none'}")
     for name, entry in project.resources.items():
-        provider = catalogue.find_resource(entry.provider)
-        if provider is None:
-            advice = f"choose one of {', '.join(other.name for other in catalogue.resources())}"
-            yield Check("resource", name, "wrong", f"no provider is called `{entry.provider}`", advice)
-            continue
-        yield Check("resource", name, "ok", f"{entry.provider} ({provider.role})")
-        address = entry.settings.get("url") or entry.settings.get("base_url")
-        if isinstance(address, str) and address.startswith("http"):
-            yield _reach("resource", name, address)
+        yield from _check_resource(name, entry, project, catalogue)
+
+
+def _check_resource(name: str, entry: ResourceEntry, project: Project, catalogue: Catalogue) -> Iterator[Check]:
+    provider = catalogue.find_resource(entry.provider)
+    role = name if provider is None else provider.role
+    try:
+        bound = bind_project_resource(name, role, project, catalogue)
+    except SettingsError as error:
+        yield Check("resource", name, "wrong", str(error), error.hint or f"correct [resources.{name}]")
+        return
+    missing = missing_references(bound.settings)
+    for sentence in missing:
+        yield Check("resource", name, "wrong", sentence, "set it, or choose another profile")
+    if missing:
+        return
+    yield Check("resource", name, "ok", f"{entry.provider} ({role})")
+    written = bound.settings.get("url") or bound.settings.get("base_url")
+    address = resolve(written) if written else None
+    if isinstance(address, str) and address.startswith("http"):
+        yield _reach("resource", name, address, shown=str(written))
 
 
 def _check_prefect() -> Iterator[Check]:
-    address = os.environ.get("PREFECT_API_URL")
+    address = configured_api_url()
     if not address:
-        yield Check(
-            "prefect", "PREFECT_API_URL", "missing", "not set", "flows run in this process; set it to use a server"
-        )
+        advice = "flows run in this process; set PREFECT_API_URL to use a server"
+        yield Check("prefect", "API", "missing", "not configured", advice)
         return
-    yield _reach("prefect", "PREFECT_API_URL", f"{address.rstrip('/')}/health", shown=address)
+    yield _reach("prefect", "API", f"{address.rstrip('/')}/health", shown=_without_password(address))
 
 
-def _reach(area: str, name: str, address: str, shown: str | None = None) -> Check:
-    shown = shown or address
+def _without_password(address: str) -> str:
+    try:
+        return str(httpx.URL(address).copy_with(username="", password=""))
+    except httpx.InvalidURL:
+        return "the address"
+
+
+def _reach(area: str, name: str, address: str, *, shown: str) -> Check:
     try:
         status = httpx.get(address, timeout=_TIMEOUT_SECONDS).status_code
     except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -94,7 +94,7 @@ def bind_project_resource(name: str, role: str, project: Project, catalogue: Cat
 def project_resource_names(project: Project, catalogue: Catalogue, role: str) -> list[str]:
     """Return the names that serve a role in the project, the embedded default among them."""
     named = [name for name, found in resource_roles(project, catalogue).items() if found == role]
-    return sorted({*named, role} if role in DEFAULTS and role not in project.resources else named)
+    return sorted({*named, role} if role in DEFAULTS else named)
 
 
 def _bind(name: str, role: str, binding: _Binding, catalogue: Catalogue) -> BoundResource:
