@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from ragbraid.dsl.deploy import DEPLOY_KEYS, LIMIT_KEYS, VISIBLE
-from ragbraid.dsl.parse import INPUT_KEYS, LANGUAGE_VERSION, REQUIRED_TOP_KEYS
+from ragbraid.dsl.parse import LANGUAGE_VERSION, REQUIRED_TOP_KEYS
+from ragbraid.dsl.parse_inputs import INPUT_KEYS
 from ragbraid.dsl.policy import MAX_ATTEMPTS, RETRY_KINDS
+from ragbraid.dsl.types import assignable
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import NodeContract, Port
 from ragbraid.registry.providers import ResourceProvider
 
 _REFERENCE = {"type": "string", "pattern": r"\$", "description": "a reference, an expression or a template"}
-_DURATION = {"type": ["string", "number"], "description": "seconds, or 500ms, 30s, 2m, 1h, 7d"}
+_DURATION = {
+    "description": "seconds, or 500ms, 30s, 2m, 1h, 7d",
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"},
+    ],
+}
 _COUNT = {"type": "integer", "minimum": 1}
 _WORD = {"type": "string"}
+_DYNAMIC = {
+    "anyOf": [
+        _REFERENCE,
+        {"type": "array", "items": {"$ref": "#/$defs/dynamic"}},
+        {"type": "object", "additionalProperties": {"$ref": "#/$defs/dynamic"}},
+    ]
+}
+_NAMES = {"pattern": "^[A-Za-z][A-Za-z0-9_]*$"}
+_LENGTH = {"type": "integer", "minimum": 0}
 
 
 def flow_schema(catalogue: Catalogue) -> dict[str, Any]:
@@ -25,7 +43,8 @@ def flow_schema(catalogue: Catalogue) -> dict[str, Any]:
     References, expressions and templates are accepted wherever a value may stand; types of references are the
     checker's business.
     """
-    nodes = catalogue.nodes()
+    nodes = [node for newest in catalogue.nodes() for node in _versions(newest, catalogue)]
+    converted = [conversion.target for conversion in catalogue.conversions() if conversion.source is str]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ragbraid flow",
@@ -36,27 +55,78 @@ def flow_schema(catalogue: Catalogue) -> dict[str, Any]:
             "ragbraid": {"const": LANGUAGE_VERSION, "description": "version of the language"},
             "name": _WORD,
             "about": {"type": "string", "description": "what the flow is for, in a sentence"},
-            "inputs": {"type": "object", "additionalProperties": _input_schema()},
-            "resources": {"type": "object", "additionalProperties": _resource_schema(catalogue.resources())},
-            "nodes": {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/node"}},
+            "inputs": {"type": "object", "propertyNames": _NAMES, "additionalProperties": _input_schema()},
+            "resources": {
+                "type": "object",
+                "propertyNames": _NAMES,
+                "additionalProperties": _resource_schema(catalogue.resources()),
+            },
+            "nodes": {
+                "type": "object",
+                "minProperties": 1,
+                "propertyNames": _NAMES,
+                "additionalProperties": {"$ref": "#/$defs/node"},
+            },
             "flow": {"anyOf": [_WORD, {"type": "array", "items": _WORD}], "description": "arrows: a, b -> c -> d"},
-            "outputs": {"anyOf": [_WORD, {"type": "object", "minProperties": 1}]},
+            "outputs": {
+                "anyOf": [
+                    _REFERENCE,
+                    {
+                        "type": "object",
+                        "minProperties": 1,
+                        "propertyNames": _NAMES,
+                        "additionalProperties": {"$ref": "#/$defs/dynamic"},
+                    },
+                ]
+            },
             "limits": _limits_schema(),
             "deploy": _deploy_schema(),
         },
-        "$defs": {"node": _node_schema(nodes), **_reserved_schemas(), **_type_definitions(nodes)},
+        "$defs": {
+            "node": _node_schema(nodes, catalogue, converted),
+            "dynamic": _DYNAMIC,
+            **_reserved_schemas(),
+            **_type_definitions(nodes),
+        },
     }
 
 
-def port_schema(port: Port) -> dict[str, Any]:
-    """Return the JSON Schema of what may be written for a port: a literal of its type, or anything with a `$`."""
+def _versions(newest: NodeContract, catalogue: Catalogue) -> Iterator[NodeContract]:
+    yield newest
+    for number in range(newest.version - 1, 0, -1):
+        older = catalogue.find_node(f"{newest.name}@{number}")
+        if older is not None:
+            yield older
+
+
+def port_schema(port: Port, converted: Collection[Any] = ()) -> dict[str, Any]:
+    """Return the JSON Schema of what may be written for a port: a literal of its type, or what refers to something.
+
+    Args:
+        port: the port.
+        converted: the types that a text is converted to, so that a text may stand for them.
+    """
     literal, _ = _literal_schema(port)
-    schema: dict[str, Any] = {"anyOf": [literal, _REFERENCE]} if literal else dict(_REFERENCE)
+    options = [_DYNAMIC] if port.fan_in or not literal else [_opened(literal), _REFERENCE]
+    if any(assignable(target, port.type) for target in converted) and not port.fan_in:
+        options.append(_WORD)
+    schema: dict[str, Any] = {"anyOf": options}
     if port.about:
         schema["description"] = port.about
     if not port.required and isinstance(port.default, str | int | float | bool | None):
         schema["default"] = port.default
     return schema
+
+
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which every item of a list and every value of a mapping may be a reference too."""
+    opened = dict(schema)
+    for key in ("items", "additionalProperties"):
+        if isinstance(opened.get(key), dict):
+            opened[key] = {"anyOf": [_opened(opened[key]), _REFERENCE]}
+    if isinstance(opened.get("anyOf"), list):
+        opened["anyOf"] = [_opened(option) for option in opened["anyOf"]]
+    return opened
 
 
 def _literal_schema(port: Port) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -70,9 +140,9 @@ def _literal_schema(port: Port) -> tuple[dict[str, Any], dict[str, Any]]:
     return literal, definitions
 
 
-def _node_schema(nodes: list[NodeContract]) -> dict[str, Any]:
-    names = [node.name for node in nodes]
-    known = {"anyOf": [{"enum": names}, {"type": "string", "pattern": r"@\d+$"}]}
+def _node_schema(nodes: list[NodeContract], catalogue: Catalogue, converted: Collection[Any]) -> dict[str, Any]:
+    uses = {node.reference: _uses(node, catalogue) for node in nodes}
+    known = {"enum": [use for names in uses.values() for use in names]}
     return {
         "anyOf": [
             known,
@@ -80,28 +150,34 @@ def _node_schema(nodes: list[NodeContract]) -> dict[str, Any]:
                 "type": "object",
                 "required": ["use"],
                 "properties": {"use": known},
-                "allOf": [_parameters_of(node) for node in nodes],
+                "allOf": [_parameters_of(node, uses[node.reference], converted) for node in nodes],
             },
         ]
     }
+
+
+def _uses(node: NodeContract, catalogue: Catalogue) -> list[str]:
+    """Return what a flow may write to use the node: its name alone means the newest version."""
+    return [node.name, node.reference] if catalogue.find_node(node.name) is node else [node.reference]
 
 
 def _type_definitions(nodes: list[NodeContract]) -> dict[str, Any]:
     return {name: schema for node in nodes for port in node.ports for name, schema in _literal_schema(port)[1].items()}
 
 
-def _parameters_of(node: NodeContract) -> dict[str, Any]:
-    properties: dict[str, Any] = {port.name: port_schema(port) for port in node.ports}
+def _parameters_of(node: NodeContract, uses: list[str], converted: Collection[Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = {port.name: port_schema(port, converted) for port in node.ports}
     properties |= {need.name: {"type": "string", "description": f"a {need.role}"} for need in node.resources}
     properties |= {key: {"$ref": f"#/$defs/{key}"} for key in _reserved_schemas()}
     properties |= {"use": True, "about": _WORD}
     return {
-        "if": {"properties": {"use": {"const": node.name}}},
+        "if": {"properties": {"use": {"enum": uses}}},
         "then": {"properties": properties, "additionalProperties": False, "description": node.about},
     }
 
 
 def _reserved_schemas() -> dict[str, Any]:
+    kinds = {"enum": list(RETRY_KINDS)}
     return {
         "when": {"type": ["string", "boolean"], "description": "a condition; false skips the node"},
         "retry": {
@@ -115,7 +191,7 @@ def _reserved_schemas() -> dict[str, Any]:
                         "attempts": {**_COUNT, "maximum": MAX_ATTEMPTS},
                         "delay": _DURATION,
                         "backoff": {"type": "number", "minimum": 1},
-                        "on": {"type": "array", "items": {"enum": list(RETRY_KINDS)}},
+                        "on": {"anyOf": [kinds, {"type": "array", "items": kinds}]},
                     },
                 },
             ]
@@ -131,13 +207,29 @@ def _input_schema() -> dict[str, Any]:
     properties: dict[str, Any] = dict.fromkeys(INPUT_KEYS, True)
     properties["type"] = _WORD
     properties["about"] = _WORD
+    properties |= {"min_length": _LENGTH, "max_length": _LENGTH, "pattern": _WORD}
+    properties["choices"] = {"type": "array", "minItems": 1}
     long_form = {"type": "object", "required": ["type"], "additionalProperties": False, "properties": properties}
     return {"anyOf": [{"type": "string", "description": "TYPE or TYPE = VALUE"}, long_form]}
 
 
 def _resource_schema(providers: list[ResourceProvider]) -> dict[str, Any]:
+    alone = [provider.name for provider in providers if not any(s.required for s in provider.settings)]
     names = {"enum": [provider.name for provider in providers]}
-    return {"anyOf": [names, {"type": "object", "required": ["use"], "properties": {"use": names}}]}
+    settings = [_settings_of(provider) for provider in providers]
+    return {
+        "anyOf": [
+            {"enum": alone},
+            {"type": "object", "required": ["use"], "properties": {"use": names}, "allOf": settings},
+        ]
+    }
+
+
+def _settings_of(provider: ResourceProvider) -> dict[str, Any]:
+    required = [setting.name for setting in provider.settings if setting.required]
+    properties: dict[str, Any] = dict.fromkeys((setting.name for setting in provider.settings), True)
+    then = {"properties": {"use": True, **properties}, "required": required, "additionalProperties": False}
+    return {"if": {"properties": {"use": {"const": provider.name}}}, "then": then}
 
 
 def _limits_schema() -> dict[str, Any]:
@@ -157,6 +249,6 @@ def _deploy_schema() -> dict[str, Any]:
         },
         "concurrency": _COUNT,
         "visible": {"enum": list(VISIBLE)},
-        "tags": {"type": "array", "items": _WORD},
+        "tags": {"anyOf": [_WORD, {"type": "array", "items": _WORD}]},
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}
