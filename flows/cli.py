@@ -28,7 +28,7 @@ _COMMANDS = {
 }
 
 _EPILOG = """
-Completion of commands, flow files and node names: put one of these into your shell's start-up file.
+Completion of commands, options, files and node names: put one of these into your shell's start-up file.
 
 \b
   bash   eval "$(_RAGBRAID_COMPLETE=bash_source ragbraid)"

@@ -15,7 +15,7 @@ from ragbraid.dsl.compile import load_plan
 from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_output import is_terminal, print_json
-from ragbraid.flows.cli_params import FlowFile, json_option, profile_option, project_option, with_options
+from ragbraid.flows.cli_params import json_option, profile_option, project_option, with_options
 from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import (
     BoundResource,
@@ -34,7 +34,7 @@ _shared = with_options(
     project_option,
     click.option(
         "--flow",
-        type=FlowFile(),
+        type=click.Path(path_type=Path),
         help="Look where this flow looks: in the folder of its project or its own, and at what it binds itself.",
     ),
     json_option,

@@ -11,31 +11,6 @@ from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SUFFIXES = (".yaml", ".yml")
-
-
-class FlowFile(click.Path):
-    """A flow file; a shell is offered the YAML files and the folders."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the folders and YAML files that begin so."""
-        folder, _, start = incomplete.rpartition("/")
-        base = Path(f"{folder}/" if "/" in incomplete else ".").expanduser()
-        prefix = incomplete.removesuffix(start)
-        try:
-            found = sorted(base.iterdir())
-        except OSError:
-            return []
-        shown = [path for path in found if path.name.startswith(start) and not path.name.startswith(".")]
-        return [
-            CompletionItem(f"{prefix}{path.name}", type="dir" if path.is_dir() else "plain")
-            for path in shown
-            if path.is_dir() or path.suffix in _SUFFIXES
-        ]
-
 
 def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the nodes of the project whose names begin so."""
@@ -51,8 +26,9 @@ def complete_node(ctx: click.Context, param: click.Parameter, incomplete: str) -
     ]
 
 
-flow_argument = click.argument("flow", type=FlowFile())
-flows_argument = click.argument("flows", nargs=-1, required=True, type=FlowFile())
+# A shell completes a path by itself, folders included.
+flow_argument = click.argument("flow", type=click.Path(path_type=Path))
+flows_argument = click.argument("flows", nargs=-1, required=True, type=click.Path(path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 profile_option = click.option("--profile", help="The profile of ragbraid.toml to use.")
 project_option = click.option(
