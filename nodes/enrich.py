@@ -98,6 +98,8 @@ async def tag_atoms(
             if error.kind not in _FAILURES_OF_ONE_CHUNK:
                 raise
             failures[chunk.id] = error
+            if len(failures) > max_untagged_share * len(plain):
+                raise _too_few(len(failures), len(plain), failures, max_untagged_share) from None
             found = ()
         done += 1
         report_progress("tag chunks", done, len(plain))
@@ -153,19 +155,26 @@ def _atom(chunk: Chunk, question: str, made_by: str) -> Chunk:
 
 
 def _require_enough(tagged: dict[str, Texts], failures: dict[str, ServiceError], max_share: float) -> None:
-    untagged = [chunk_id for chunk_id, questions in tagged.items() if not questions]
-    if not untagged:
-        return
-    first = next((f": {failures[chunk_id]}" for chunk_id in untagged if chunk_id in failures), "")
-    summary = f"{len(untagged)} of {len(tagged)} chunks got no question, {len(failures)} of them because of a failure"
-    if len(untagged) > max_share * len(tagged):
-        raise ServiceError(
-            f"{summary}, more than `max_untagged_share` ({max_share:g}) allows{first}", kind="invalid_output"
-        )
+    untagged = sum(1 for questions in tagged.values() if not questions)
+    if untagged > max_share * len(tagged):
+        raise _too_few(untagged, len(tagged), failures, max_share)
     if failures:
-        report_degraded(f"{summary}{first}")
-    else:
-        report_note(summary)
+        report_degraded(_summary(untagged, len(tagged), failures))
+    elif untagged:
+        report_note(_summary(untagged, len(tagged), failures))
+
+
+def _too_few(untagged: int, total: int, failures: dict[str, ServiceError], max_share: float) -> ServiceError:
+    allowed = f"`max_untagged_share` allows {max_share:.0%}"
+    return ServiceError(f"{_summary(untagged, total, failures)} ({allowed}).", kind="invalid_output")
+
+
+def _summary(untagged: int, total: int, failures: dict[str, ServiceError]) -> str:
+    summary = f"{untagged} of {total} chunks got no question"
+    if not failures:
+        return summary
+    first = str(next(iter(failures.values()))).rstrip(".")
+    return f"{summary}, {len(failures)} of them because of a failure: {first}"
 
 
 def _fingerprint(llm: LLM, how: Asking, max_questions: int) -> str:

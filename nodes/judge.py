@@ -183,7 +183,7 @@ class Verdict(Draft):
     """Whether the answer will do."""
 
     thinking: str = free_text("what was asked and what the answer says, in a sentence or two")
-    acceptable: bool = Field(description="whether the answer settles the question and the passages support it")
+    acceptable: bool = Field(description="whether the answer will do")
     missing: list[str] = Field(description="what still has to be looked up; empty when acceptable")
 
 
