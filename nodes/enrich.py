@@ -14,6 +14,7 @@ from ragbraid.nodes.prompts import Language, choose_language, load_template
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
+    Line,
     PromptLanguage,
     Temperature,
     Texts,
@@ -39,7 +40,7 @@ _FAILURES_OF_ONE_CHUNK = ("invalid_output", "truncated", "refused")
 class AtomQuestions(Draft):
     """The questions that the passage answers."""
 
-    questions: list[str] = Field(description="one self-contained question each; empty when the passage states nothing")
+    questions: list[Line] = Field(description="one self-contained question each; empty when the passage states nothing")
 
 
 @node(

@@ -10,12 +10,13 @@ from pydantic import BaseModel, Field, PositiveInt
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
+    Line,
+    Note,
     PassageLimit,
     PromptLanguage,
     Temperature,
     ask,
     bounded,
-    free_text,
     gather,
     has_evidence,
     keep_hits,
@@ -182,9 +183,9 @@ def _verdict(labels: Sequence[Relevance]) -> Correctness:
 class Verdict(Draft):
     """Whether the answer will do."""
 
-    thinking: str = free_text("what was asked and what the answer says, in a sentence or two")
+    thinking: Note = Field(default="", description="what was asked and what the answer says, in a sentence or two")
     acceptable: bool = Field(description="whether the answer will do")
-    missing: list[str] = Field(description="what still has to be looked up; empty when acceptable")
+    missing: list[Line] = Field(description="what still has to be looked up; empty when acceptable")
 
 
 @node(

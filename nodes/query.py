@@ -10,12 +10,13 @@ from pydantic import Field, PositiveInt, model_validator
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
+    Line,
+    Note,
     PromptLanguage,
     Temperature,
     Texts,
     ask,
     bounded,
-    free_text,
     gather,
     prompt_file,
     tidy,
@@ -37,7 +38,7 @@ _COSTLIER: dict[Strategy, Strategy] = {"none": "single", "single": "multi", "mul
 class Rewriting(Draft):
     """The question as a search engine finds it best."""
 
-    query: str = Field(description="the search text")
+    query: Line = Field(description="the search text")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -88,7 +89,7 @@ async def rewrite(
 class Variants(Draft):
     """The question in other words."""
 
-    queries: list[str] = Field(description="the variants", min_length=1)
+    queries: list[Line] = Field(description="the variants", min_length=1)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -145,7 +146,9 @@ async def multi(
 class Hypothesis(Draft):
     """A passage that could stand in a document and answers the question."""
 
-    passage: str = Field(description="the passage, a few sentences")
+    passage: str = Field(
+        description="the passage, a few sentences", json_schema_extra={"minLength": 1, "maxLength": 1200}
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -195,7 +198,7 @@ async def hyde(
 class Routing(Draft):
     """How much has to be looked up."""
 
-    reason: str = free_text("why, in a sentence", 300)
+    reason: Note = Field(default="", description="why, in a sentence")
     strategy: Strategy
     confidence: float = Field(ge=0, le=1, description="how sure this is, from 0 to 1")
 

@@ -6,35 +6,35 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from ragbraid.nodes.reasoning import Draft, free_text, optional_text, tidy
+from ragbraid.nodes.reasoning import Draft, Line, Note, tidy
 
 
 class NextThought(Draft):
     """The next step of the reasoning."""
 
-    thought: str = Field(description="one sentence; empty when nothing can be added")
-    answer: str | None = optional_text("the answer to the question once it follows, else null")
+    thought: Note = Field(description="one sentence; empty when nothing can be added")
+    answer: Line | None = Field(default=None, description="the answer to the question once it follows, else null")
 
 
 class Proposal(Draft):
     """What still has to be found out."""
 
-    thinking: str = free_text("what is known and what is missing, in a sentence or two")
-    sub_questions: list[str] = Field(description="questions that still have to be answered; none when nothing is")
+    thinking: Note = Field(default="", description="what is known and what is missing, in a sentence or two")
+    sub_questions: list[Line] = Field(description="questions that still have to be answered; none when nothing is")
 
 
 class Selection(Draft):
     """The candidate that helps most."""
 
-    thinking: str = free_text("why, in a sentence")
+    thinking: Note = Field(default="", description="why, in a sentence")
     number: int | None = Field(description="the candidate's number, or null when none helps")
 
 
 class NextQuestion(Draft):
     """The next simpler question, or the final answer."""
 
-    follow_up: str | None = optional_text("the next question to look up, or null")
-    answer: str | None = optional_text("the final answer, or null while a question is open")
+    follow_up: Line | None = Field(default=None, description="the next question to look up, or null")
+    answer: Line | None = Field(default=None, description="the final answer, or null while a question is open")
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -46,7 +46,7 @@ class NextQuestion(Draft):
 class ThoughtsDraft(Draft):
     """The steps of the reasoning."""
 
-    steps: list[str] = Field(description="one step each, in order", min_length=1)
+    steps: list[Line] = Field(description="one step each, in order", min_length=1)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -58,7 +58,7 @@ class ThoughtsDraft(Draft):
 class Revision(Draft):
     """The step as the passages support it."""
 
-    thought: str = Field(description="the corrected step")
+    thought: Note = Field(description="the corrected step")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -78,17 +78,11 @@ class Draft(BaseModel):
     model_config = ConfigDict(json_schema_extra=_require_all)
 
 
-def free_text(description: str, most: int = 1000) -> Any:
-    """Declare a text of a draft that may be left out, its length bounded in the schema alone.
-
-    What the node acts on is never declared like this: an answer without it has to be repaired. The bound stops small models from copying on; a longer text does no harm.
-    """
-    return Field(default="", description=description, json_schema_extra={"maxLength": most})
-
-
-def optional_text(description: str) -> Any:
-    """Declare a text of a draft that may be null."""
-    return Field(default=None, description=description)
+Line = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": 300})]
+"""A text of a draft whose length only the schema bounds: that stops small models from copying on, and a longer text
+does no harm."""
+Note = Annotated[str, Field(json_schema_extra={"maxLength": 500})]
+"""As `Line`, for what may be longer or empty."""
 
 
 @lru_cache(maxsize=256)
