@@ -8,8 +8,7 @@ from typing import Any
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from ragbraid.dsl.deploy import DEPLOY_KEYS, LIMIT_KEYS, VISIBLE
-from ragbraid.dsl.parse import LANGUAGE_VERSION, REQUIRED_TOP_KEYS
-from ragbraid.dsl.parse_inputs import INPUT_KEYS
+from ragbraid.dsl.parse import INPUT_KEYS, LANGUAGE_VERSION, REQUIRED_TOP_KEYS
 from ragbraid.dsl.policy import MAX_ATTEMPTS, RETRY_KINDS
 from ragbraid.dsl.types import assignable
 from ragbraid.registry.catalogue import Catalogue
