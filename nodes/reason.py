@@ -281,9 +281,9 @@ async def follow_up(
     history = [f"{each} -> {answer}" for each, answer in zip(asked, answers, strict=True)]
     values = gather(question, lists={"history": history})
     draft = await ask(llm, "follow_up", NextQuestion, values, Asking(prompt, max_tokens, temperature, language))
-    if answer := tidy(draft.answer):
-        return FollowUp(answer=answer, is_final=True)
-    found = tidy(draft.follow_up)
+    found = tidy(draft.text)
+    if draft.kind == "answer":
+        return FollowUp(answer=found, is_final=True)
     return FollowUp(question=found, is_repeat=any(is_same_text(found, each) for each in asked))
 
 

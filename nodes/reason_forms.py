@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,13 +33,14 @@ class Selection(Draft):
 class NextQuestion(Draft):
     """The next simpler question, or the final answer."""
 
-    follow_up: Line | None = Field(default=None, description="the next question to look up, or null")
-    answer: Line | None = Field(default=None, description="the final answer, or null while a question is open")
+    # One text and what it is, not two fields of which one must be null: a schema can enforce this form by itself.
+    kind: Literal["follow_up", "answer"] = Field(description="`follow_up` while a question is open, else `answer`")
+    text: Line = Field(description="the question, or the final answer")
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
-        if bool(tidy(self.follow_up)) == bool(tidy(self.answer)):
-            raise ValueError("give either `follow_up` or `answer`, and null for the other")
+    def _says_something(self) -> Self:
+        if not tidy(self.text):
+            raise ValueError("`text` is empty")
         return self
 
 

@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], Rule]] = {
         follow_up,
         (),
         {"asked": ("Who?",), "answers": (ATTACK,)},
-        reply(follow_up="Where?", answer=None),
+        reply(kind="follow_up", text="Where?"),
     ),
     "revise_thought": (
         revise_thought,
@@ -319,22 +319,24 @@ def test_without_candidates_the_model_is_not_asked_to_choose() -> None:
 
 
 def test_a_follow_up_asks_or_answers() -> None:
-    asks = ask(follow_up, QUESTION, rules=reply(follow_up="Who founded Acme?", answer=None))
+    asks = ask(follow_up, QUESTION, rules=reply(kind="follow_up", text="Who founded Acme?"))
     assert asks.value == FollowUp(question="Who founded Acme?")
-    answers = ask(follow_up, QUESTION, ("Who founded Acme?",), ("Peter.",), rules=reply(follow_up=None, answer="Rome"))
+    answers = ask(follow_up, QUESTION, ("Who founded Acme?",), ("Peter.",), rules=reply(kind="answer", text="Rome"))
     assert answers.value == FollowUp(answer="Rome", is_final=True)
     assert "1. Who founded Acme? -> Peter." in answers.sent.user
 
 
 def test_a_repeated_follow_up_says_so() -> None:
-    found = ask(follow_up, QUESTION, ("Who?",), ("Peter.",), rules=reply(follow_up="who", answer=None))
+    found = ask(follow_up, QUESTION, ("Who?",), ("Peter.",), rules=reply(kind="follow_up", text="who"))
     assert found.value == FollowUp(question="who", is_repeat=True)
 
 
-@pytest.mark.parametrize("both", [{"follow_up": "Who?", "answer": "Rome"}, {"follow_up": None, "answer": " "}])
-def test_asking_and_answering_at_once_or_neither_is_repaired(both: dict[str, Any]) -> None:
-    first = Rule.model_validate({"call": 1, "json": both})
-    found = ask(follow_up, QUESTION, rules=[first, reply(follow_up="Who?", answer=None)])
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "follow_up", "text": " "}, {"kind": "both", "text": "Who?"}, {"text": "Who?"}]
+)
+def test_a_follow_up_that_says_nothing_or_not_what_it_is_is_repaired(wrong: dict[str, Any]) -> None:
+    first = Rule.model_validate({"call": 1, "json": wrong})
+    found = ask(follow_up, QUESTION, rules=[first, reply(kind="follow_up", text="Who?")])
     assert (found.value.question, len(found.chats)) == ("Who?", 2)
 
 
