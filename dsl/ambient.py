@@ -23,15 +23,18 @@ class Neighbours:
         self._bearers: dict[str, list[tuple[Draft, str, object]]] = {}
         self._readers: dict[int, list[int]] = {}
         self._downstream: dict[int, set[int]] = {}
+        fields_of: dict[int, list[tuple[str, object]]] = {}
         for draft in drafts:
             for slot in draft.needs:
                 self._readers.setdefault(slot, []).append(draft.slot)
             if draft.output is POISON:
                 continue
             self._bearers.setdefault(draft.name, []).append((draft, draft.name, draft.output))
-            for field in field_names(draft.output):
-                found = (draft, f"{draft.name}.{field}", field_type(draft.output, field))
-                self._bearers.setdefault(field, []).append(found)
+            output = draft.output
+            if id(output) not in fields_of:
+                fields_of[id(output)] = [(field, field_type(output, field)) for field in field_names(output)]
+            for field, type_ in fields_of[id(output)]:
+                self._bearers.setdefault(field, []).append((draft, f"{draft.name}.{field}", type_))
 
     def bearing(self, name: str, slot: int) -> Iterator[tuple[str, object]]:
         """Yield what bears a name, with its type: nodes and fields of their outputs, none that waits for `slot`."""

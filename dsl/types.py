@@ -15,6 +15,7 @@ import collections.abc
 from collections.abc import Iterable
 from datetime import date, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, is_typeddict
 
 from pydantic import JsonValue
@@ -56,6 +57,8 @@ _UNREAL_SUBCLASSES = {(bool, int), (datetime, date)}
 def strip(tp: Any) -> Any:
     """Return the hint without `Annotated`, `NewType` and aliases around it; what is inside keeps its own."""
     while True:
+        if isinstance(tp, type):
+            return tp
         if get_origin(tp) is Annotated:
             tp = get_args(tp)[0]
         elif tp is None:
@@ -64,7 +67,7 @@ def strip(tp: Any) -> Any:
             return Any
         elif hasattr(tp, "__supertype__"):
             tp = tp.__supertype__
-        elif hasattr(tp, "__value__") and not isinstance(tp, type):
+        elif hasattr(tp, "__value__"):
             tp = tp.__value__
         else:
             return tp
@@ -98,7 +101,21 @@ def without_none(tp: Any) -> Any:
 
 def assignable(source: Any, target: Any) -> bool:
     """Whether every value of `source` may stand where `target` is expected; bounds are not compared."""
+    if source is target:
+        return True
     source, target = strip(source), strip(target)
+    try:
+        return _known_assignable(source, target)
+    except TypeError:  # a hint with something unhashable in it, such as the bounds of pydantic
+        return _assignable(source, target)
+
+
+@lru_cache(maxsize=4096)
+def _known_assignable(source: Any, target: Any) -> bool:
+    return _assignable(source, target)
+
+
+def _assignable(source: Any, target: Any) -> bool:
     if source is Any or target is Any or target is object or source == target:
         return True
     if len(members(source)) > 1:
