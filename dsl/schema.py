@@ -106,7 +106,7 @@ def port_schema(port: Port, converted: Collection[Any] = ()) -> dict[str, Any]:
         converted: the types that a text is converted to, so that a text may stand for them.
     """
     literal, _ = _literal_schema(port)
-    options = [_DYNAMIC] if port.fan_in or not literal else [_opened(literal), _REFERENCE]
+    options: list[dict[str, Any]] = [_DYNAMIC] if port.fan_in or not literal else [_opened(literal), _REFERENCE]
     if any(assignable(target, port.type) for target in converted) and not port.fan_in:
         options.append(_WORD)
     schema: dict[str, Any] = {"anyOf": options}
