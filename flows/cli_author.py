@@ -13,7 +13,7 @@ from ragbraid.dsl.compile import Checked, check_file
 from ragbraid.dsl.draw import draw_mermaid, draw_svg, draw_text
 from ragbraid.dsl.edges import plan_edges
 from ragbraid.dsl.explain import explain_plan, explain_ports
-from ragbraid.dsl.plan import InputSpec, Plan
+from ragbraid.dsl.plan import AnyStep, InputSpec, Plan, Step
 from ragbraid.dsl.types import describe
 from ragbraid.flows.cli_inputs import input_bounds, inputs_table
 from ragbraid.flows.cli_output import print_findings, print_json, to_json
@@ -102,6 +102,10 @@ def _input_to_dict(spec: InputSpec) -> dict[str, Any]:
     }
 
 
+def _what(step: AnyStep) -> str:
+    return step.node.reference if isinstance(step, Step) else step.label
+
+
 @click.command()
 @flow_argument
 @click.option(
@@ -115,7 +119,7 @@ def graph(flow: Path, drawing: str, types: bool, output: Path | None, project: P
     """Draw a flow; with --json print its steps and connections instead."""
     plan = plan_or_exit(flow, project)
     if as_json:
-        steps = [{"name": step.name, "node": step.node.reference} for step in plan.body.steps]
+        steps = [{"name": step.name, "node": _what(step)} for step in plan.body.steps]
         text = to_json({"name": plan.name, "steps": steps, "edges": [asdict(edge) for edge in plan_edges(plan)]})
     else:
         text = DRAWINGS[drawing](plan, types=types)

@@ -221,7 +221,13 @@ class Ranking(Contract):
         return iter(self.hits)
 
     def __getitem__(self, position: int) -> Hit:
+        if isinstance(position, str):
+            return getattr(self, position)  # from `dict(ranking)` alone: see `keys`
         return self.hits[position]
+
+    def keys(self) -> Iterable[str]:
+        """Return the names of its fields, so that `dict(ranking)` gives its fields as of any model: Prefect calls it."""
+        return type(self).model_fields
 
 
 class Triple(Contract):
