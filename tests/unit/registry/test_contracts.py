@@ -81,3 +81,12 @@ def test_the_nearest_name_is_near_enough_to_help() -> None:
     assert nearest("kg_fr", ["kg_cs", "rc"]) is None
     assert nearest("Question", ["question"]) == "question"
     assert nearest("x", []) is None
+
+
+def test_a_ranking_reads_as_its_hits_and_as_a_dict_of_its_fields() -> None:
+    # Prefect looks into models by `dict(model)`.
+    hit = Hit(id="a", text="x", score=1, rank=1, score_kind="rrf")
+    ranking = Ranking(hits=(hit,), route="fused", score_kind="rrf")
+    assert list(ranking) == [hit]
+    assert ranking[0] == hit
+    assert dict(ranking) == {name: getattr(ranking, name) for name in Ranking.model_fields}
