@@ -1,0 +1,102 @@
+"""How results look, and the scripted model for authors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from ragbraid.flows.cli import app
+from ragbraid.flows.cli_show import show_outputs
+from ragbraid.registry.contracts import Answer, Citation, Hit, IndexReport, Ranking, SourceReport
+
+
+def shown(capsys: pytest.CaptureFixture[str], value: object) -> list[str]:
+    show_outputs(value)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_an_answer_is_shown_with_its_sources_and_what_was_doubtful(capsys: pytest.CaptureFixture[str]) -> None:
+    citations = (
+        Citation(
+            marker=1, chunk_id="c1", source="a.md", section_path=("A", "B"), quote="28 days\nof leave", verified=True
+        ),
+        Citation(marker=2, chunk_id="c2", quote="never said", verified=False),
+    )
+    answer = Answer(text="28 days [1]. Never [2].", citations=citations, unknown_citations=2)
+    assert shown(capsys, answer) == [
+        "28 days [1]. Never [2].",
+        "",
+        "Sources:",
+        "  [1] a.md > A > B",
+        "      “28 days of leave”",
+        "  [2] c2  (the quote is not in the passage)",
+        "      “never said”",
+        "(citations of the model that point at no passage and were removed: 2)",
+    ]
+
+
+def test_a_ranking_is_shown_as_a_table_and_an_empty_one_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    hit = Hit(id="c1", text="水泵 " * 40, score=0.5, rank=1, score_kind="cosine", source="zh.md")
+    header, row = shown(capsys, Ranking.from_hits([hit], route="dense", score_kind="cosine"))
+    assert header.split() == ["#", "SCORE", "DENSE", "SOURCE", "TEXT"]
+    assert row.split()[:4] == ["1", "0.5000", "1", "zh.md"]
+    assert row.endswith("…")
+    assert shown(capsys, Ranking(hits=(), route="dense", score_kind="cosine")) == ["no hits"]
+
+
+def test_an_index_report_names_failures_first_and_says_how_many_it_leaves_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    added = [SourceReport(source=f"{number}.md", status="added") for number in range(30)]
+    failed = SourceReport(source="x.bin", status="failed", reason="It is a binary file.")
+    report = IndexReport(knowledge_base="kb", generation=1, sources=(*added, failed), added=30, failed=1)
+    lines = shown(capsys, report)
+    assert lines[0].endswith("30 added, 0 updated, 0 unchanged, 0 deleted, 1 failed")
+    assert lines[2] == "  failed   x.bin: It is a binary file."
+    assert lines[-1] == "  ... and 11 more (all of them with --json)"
+
+
+def test_several_outputs_are_shown_by_name_and_anything_else_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {"said": "yes", "times": [1, 2]}) == ["said:", "yes", "times:", "[", "  1,", "  2", "]"]
+
+
+def test_a_scripted_model_answers_until_it_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text('- {user: leave, reply: "28 days"}\n')
+    command = [sys.executable, "-u", "-m", "ragbraid.flows.cli", "dev", "llm", "--rules", "rules.yaml", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split(" at ")[1].split(";")[0]
+        body = {"model": "scripted", "messages": [{"role": "user", "content": "How much leave?"}]}
+        answer = httpx.post(f"{address}/chat/completions", content=json.dumps(body)).json()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert answer["choices"][0]["message"]["content"] == "28 days"
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_scripted_model_needs_something_to_say() -> None:
+    result = CliRunner().invoke(app, ["dev", "llm"])
+    assert result.exit_code == 2
+    assert "give --rules or --replay" in result.stderr
+
+
+def test_a_port_that_is_taken_and_rules_that_are_wrong_are_sentences(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("- {reply: x}\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(app, ["dev", "llm", "--rules", str(rules), "--port", port])
+    assert (result.exit_code, result.stderr.startswith("error: ")) == (1, True)
+    assert port in result.stderr
+    rules.write_text("[" * 100_000)
+    assert CliRunner().invoke(app, ["dev", "llm", "--rules", str(rules)]).stderr.startswith("error: ")
