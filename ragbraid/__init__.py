@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         IndexReport,
         Query,
         Ranking,
+        RouteScore,
+        SourceFailure,
+        SourceRecord,
+        SourceReport,
         Span,
         Triple,
         Usage,
@@ -43,13 +47,26 @@ if TYPE_CHECKING:
     from ragbraid.registry.knowledge import KnowledgeBase
     from ragbraid.registry.node import node
     from ragbraid.registry.providers import resource
+    from ragbraid.registry.reasoning import (
+        Choice,
+        ExitCheck,
+        FollowUp,
+        Grade,
+        Graded,
+        Judgement,
+        Route,
+        SubQuestions,
+        Thought,
+        Thoughts,
+    )
     from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
 
 _ROOMS = {
     "ragbraid.flows.api": ("Flow", "load"),
     "ragbraid.registry.contracts": (
         "Answer", "Chunk", "ChunkSet", "Citation", "Contract", "Document", "DocumentSet", "Entity", "FanIn", "Hit",
-        "IndexReport", "Query", "Ranking", "Span", "Triple", "Usage",
+        "IndexReport", "Query", "Ranking", "RouteScore", "SourceFailure", "SourceRecord", "SourceReport", "Span",
+        "Triple", "Usage",
     ),
     "ragbraid.registry.errors": (
         "ContractError", "Finding", "FlowError", "LimitError", "NodeInputError", "NodeOutputError", "RagbraidError",
@@ -58,6 +75,10 @@ _ROOMS = {
     "ragbraid.registry.node": ("node",),
     "ragbraid.registry.knowledge": ("KnowledgeBase",),
     "ragbraid.registry.providers": ("resource",),
+    "ragbraid.registry.reasoning": (
+        "Choice", "ExitCheck", "FollowUp", "Grade", "Graded", "Judgement", "Route", "SubQuestions", "Thought",
+        "Thoughts",
+    ),
     "ragbraid.registry.resources": ("LLM", "Embedder", "Reranker", "SparseEncoder", "TokenEmbedder"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -65,6 +86,7 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "LLM",
     "Answer",
+    "Choice",
     "Chunk",
     "ChunkSet",
     "Citation",
@@ -74,12 +96,17 @@ __all__ = [
     "DocumentSet",
     "Embedder",
     "Entity",
+    "ExitCheck",
     "FanIn",
     "Finding",
     "Flow",
     "FlowError",
+    "FollowUp",
+    "Grade",
+    "Graded",
     "Hit",
     "IndexReport",
+    "Judgement",
     "KnowledgeBase",
     "LimitError",
     "NodeInputError",
@@ -88,11 +115,19 @@ __all__ = [
     "RagbraidError",
     "Ranking",
     "Reranker",
+    "Route",
+    "RouteScore",
     "RunError",
     "ServiceError",
     "SettingsError",
+    "SourceFailure",
+    "SourceRecord",
+    "SourceReport",
     "Span",
     "SparseEncoder",
+    "SubQuestions",
+    "Thought",
+    "Thoughts",
     "TokenEmbedder",
     "Triple",
     "Usage",

@@ -17,7 +17,9 @@ import pytest
 
 import ragbraid
 from ragbraid.registry import errors
+from ragbraid.registry.contracts import CONTRACTS
 from ragbraid.registry.errors import Finding, FlowError, RagbraidError, SourceSpan
+from ragbraid.registry.reasoning import REASONING_CONTRACTS
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("registry", "dsl", "nodes", "flows")
@@ -42,6 +44,12 @@ def test_every_public_name_of_the_package_can_be_imported() -> None:
     for name in ragbraid.__all__:
         assert getattr(ragbraid, name) is not None
     assert sorted(ragbraid.__all__) == sorted(ragbraid._HOME)
+
+
+def test_every_contract_can_be_imported_from_the_package() -> None:
+    contracts = {**CONTRACTS, **REASONING_CONTRACTS}
+    assert {name: getattr(ragbraid, name) for name in contracts} == contracts
+    assert set(contracts) <= set(ragbraid.__all__)
 
 
 @pytest.mark.parametrize("path", list(source_files()), ids=lambda path: f"{path.parent.name}/{path.name}")
