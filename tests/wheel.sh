@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 "$python" -m pip wheel --quiet --no-deps --wheel-dir "$work" "$root"
 # The dependencies are those of the calling environment; only ragbraid itself comes from the wheel.
 "$python" -m pip install --quiet --no-deps --target "$work/site" "$work"/ragbraid-*.whl
-cp -r "$root/tests" "$work/tests"
+cp -r "$root/tests" "$root/examples_flows" "$work/"
 cp "$root/pyproject.toml" "$work/"
 cd "$work"
 PYTHONPATH="$work/site" "$python" -P - <<'PY'
