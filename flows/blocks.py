@@ -21,6 +21,7 @@ from ragbraid.flows.compiled import (
     CompiledSwitch,
 )
 from ragbraid.flows.frames import UNSET, Frame
+from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.trace import StepTrace
 from ragbraid.registry.errors import LimitError, NodeInputError, RagbraidError, RunError
 
@@ -203,9 +204,7 @@ async def _all_or_none(works: Sequence[Any]) -> None:
     try:
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
 
 # -- switch, gate, call ------------------------------------------------------------------------------------------------
@@ -220,9 +219,9 @@ async def _run_switch(block: CompiledSwitch, frame: Frame, run: Run, entry: Step
 
 
 def _choose(block: CompiledSwitch, frame: Frame) -> tuple[str, CompiledBranch | None]:
-    wanted = True if block.on is None else block.on(frame)
+    wanted = None if block.on is None else block.on(frame)
     for label, case, branch in block.cases:
-        if (case(frame) if block.on is None else case) == wanted:
+        if case(frame) if block.on is None else case == wanted:
             return label, branch
     return ("else" if block.otherwise is not None else "no branch"), block.otherwise
 

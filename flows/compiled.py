@@ -216,8 +216,10 @@ class CompiledLoop:
     def __init__(self, loop: Loop, roles: Mapping[str, str]) -> None:
         self.body = CompiledBody(loop.body, roles)
         self.states = tuple(CompiledState(state) for state in loop.carried)
-        self.stops = tuple((stop.reason, compile_value(stop.condition), stop.needs) for stop in loop.stops)
-        self.settled = tuple(_ancestors(loop.body, stop.needs) for stop in loop.stops)
+        # States and the item are there from the start of a step: nothing waits for them, and they are always settled.
+        given = frozenset(range(len(loop.body.inputs)))
+        self.stops = tuple((stop.reason, compile_value(stop.condition), stop.needs - given) for stop in loop.stops)
+        self.settled = tuple(_ancestors(loop.body, stop.needs) | given for stop in loop.stops)
         self.max_steps = compile_value(loop.max_steps)
         self.items = None if loop.items is None else compile_value(loop.items)
         self.record = loop.record

@@ -1,11 +1,11 @@
-"""Running a coroutine to its end from code that may or may not stand inside an event loop."""
+"""Event loops: running a coroutine to its end wherever the caller stands, and ending tasks for certain."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,3 +37,24 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and return when all have ended; what they raise is dropped.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled meanwhile. It still waited for all of them.
+    """
+    cancelled = None
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not report it as never retrieved
+    if cancelled is not None:
+        raise cancelled

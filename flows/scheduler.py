@@ -17,14 +17,12 @@ from ragbraid.flows.cache import StepCache
 from ragbraid.flows.compiled import CompiledBody, CompiledPlan, compile_plan
 from ragbraid.flows.frames import UNSET, Frame
 from ragbraid.flows.limits import RunLimits
+from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.runner import Listener, ResourceLookup, RunResult, StepExecutor
-from ragbraid.flows.steps import Run, run_step
+from ragbraid.flows.steps import TURN_SECONDS, Run, run_step
 from ragbraid.flows.trace import Trace
 from ragbraid.registry.context import StepContext, enter_step, leave_step
 from ragbraid.registry.errors import RagbraidError, RunError
-
-_TURN_SECONDS = 0.02
-"""After so long without giving the loop a turn, a worker gives it one."""
 
 _BETWEEN_STEPS = StepContext()
 
@@ -166,12 +164,12 @@ class _BodyRun:
         """Run steps, the last of `todo` first, and then those that became ready; tasks take what must not wait."""
         frame, run, missing, steps = self.frame, self.run, self.missing, self.body.steps
         values = frame.values
-        turn_ends = perf_counter() + _TURN_SECONDS
         while todo:
             step = steps[todo.pop()]
             try:
                 values[step.slot] = await run_step(step, frame, run)
-                if self.watch is not None and self.watch(step.slot):
+                # Nobody watches a body that has ended: a step that still finished may not change the reason.
+                if self.watch is not None and self.error is None and not self.stopping and self.watch(step.slot):
                     self._fail(_Halt())
             except Exception as error:  # noqa: BLE001 - raised by `drive`, once all others have ended
                 self._fail(error)
@@ -184,9 +182,9 @@ class _BodyRun:
                     freed.append(index)
             if freed:
                 todo = self._share(freed, todo) if todo or len(freed) > 1 else freed
-            if perf_counter() > turn_ends:
+            if perf_counter() > run.turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = perf_counter() + _TURN_SECONDS
+                run.turn_ends = perf_counter() + TURN_SECONDS
 
     def _share(self, freed: Sequence[int], todo: list[int]) -> list[int]:
         """Return what the calling worker goes on with; the other ready steps are handed to tasks.
@@ -242,17 +240,13 @@ class _BodyRun:
             self.waiter.set_result(None)
 
     async def _stop(self) -> asyncio.CancelledError | None:
-        """Cancel all tasks and wait until they have ended. Returns the cancellation that came meanwhile, if any."""
+        """End all tasks. Returns the cancellation that came meanwhile, if any."""
         self.stopping = True
-        cancelled = None
-        while pending := [task for task in self.tasks if not task.done()]:
-            for task in pending:
-                task.cancel()
-            try:
-                await asyncio.wait(pending)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        return cancelled
+        try:
+            await end_tasks(self.tasks)
+        except asyncio.CancelledError as error:
+            return error
+        return None
 
 
 async def _run_in_time(body: CompiledBody, frame: Frame, run: Run) -> None:

@@ -22,6 +22,10 @@ from ragbraid.flows.trace import StepTrace, Trace
 from ragbraid.registry.context import enter_step
 from ragbraid.registry.errors import NodeOutputError, RagbraidError, RunError
 
+TURN_SECONDS = 0.02
+"""After so long without giving the event loop a turn, a worker gives it one. It counts over all bodies of a run, since
+the many short ones of a loop or a map hold it up just as a long one does."""
+
 BodyRunner = Callable[[CompiledBody, Frame, "Run", "Callable[[int], bool] | None"], Awaitable[None]]
 """Runs the steps of a body. The last argument is told the slot of every step that ended; true ends the body early."""
 
@@ -43,6 +47,7 @@ class Run:
         "resources",
         "run_body",
         "trace",
+        "turn_ends",
         "watched",
     )
 
@@ -64,6 +69,8 @@ class Run:
         self.cache = cache
         self.limits = limits
         self.watched = listener is not None or limits.counted
+        self.turn_ends = perf_counter() + TURN_SECONDS
+        """When, on the clock of `perf_counter`, a worker gives the event loop a turn."""
         self._opened: dict[tuple[str, str], Any] = {}
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
