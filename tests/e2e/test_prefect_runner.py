@@ -26,6 +26,7 @@ from ragbraid import Document, Reranker, ServiceError, node, resource
 from ragbraid.registry.context import report_progress
 
 COUNTS = {}
+STARTED = threading.Event()
 RELEASE = threading.Event()
 BARRIER = threading.Barrier(2)
 LOGGER = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def join(first: str, second: str) -> str:
 @node("mine.stuck", blocking=True)
 def stuck(text: str) -> str:
     """Wait for a long time."""
+    STARTED.set()
     RELEASE.wait(120)
     return text
 
@@ -642,10 +644,8 @@ def test_a_server_that_is_lost_during_a_run_does_not_take_the_result_with_it(
 
     async def run() -> Any:
         running = asyncio.ensure_future(as_coroutine(flow.prefect(text="kept")))
-        events: list[Any] = []
-        while not events and not running.done():
+        while not module.STARTED.is_set() and not running.done():
             await asyncio.sleep(0.2)
-            events = [thread for thread in threading.enumerate() if thread.name == "ragbraid-worker"]
         await asyncio.to_thread(relay.cut)
         module.RELEASE.set()
         return await running
