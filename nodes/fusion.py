@@ -108,8 +108,12 @@ def vote_by_rank(
         if weight == 0:
             continue
         for rank, id_ in enumerate(ids, start=1):
-            votes.setdefault(id_, []).append(weight / (k + rank))
-            best[id_] = min(rank, best.get(id_, rank))
+            if id_ in votes:
+                votes[id_].append(weight / (k + rank))
+                best[id_] = min(rank, best[id_])
+            else:
+                votes[id_] = [weight / (k + rank)]
+                best[id_] = rank
     scores = add_up(votes)
     return sorted(scores.items(), key=lambda item: (-item[1], best[item[0]]))[:top_k]
 

@@ -15,6 +15,10 @@ FuseIds = Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]]
 
 FUSED = "hybrid"
 
+_HIT_FIELDS = set(Hit.model_fields)
+_ROUTE_SCORE_FIELDS = set(RouteScore.model_fields)
+_set = object.__setattr__
+
 
 def to_hits(points: Sequence[ScoredPoint], route: str, kind: ScoreKind) -> list[Hit]:
     """Turn found points into hits, best first; of two points with one chunk id the better one stays."""
@@ -78,21 +82,22 @@ def _hit(payload: Payload, score: float, kind: ScoreKind, rank: int, scores: dic
         "language": payload["language"],
         "metadata": payload["metadata"],
     }
-    return _trusted(Hit, fields)
+    return _trusted(Hit, fields, _HIT_FIELDS)
 
 
 def _route_score(rank: int, score: float, kind: ScoreKind) -> RouteScore:
-    return _trusted(RouteScore, {"rank": rank, "score": score, "kind": kind})
+    return _trusted(RouteScore, {"rank": rank, "score": score, "kind": kind}, _ROUTE_SCORE_FIELDS)
 
 
-def _trusted(cls: type[C], fields: dict[str, object]) -> C:
+def _trusted(cls: type[C], fields: dict[str, object], names: set[str]) -> C:
     """Make a contract without validating its fields again.
 
-    As `model_construct`, which goes through every field by name and costs more than the search of the engine.
+    As `model_construct`, which goes through every field by name and costs more than the search of the engine. All
+    instances share the set of field names: contracts are frozen, and a copy of one gets a set of its own.
     """
     made = cls.__new__(cls)
-    object.__setattr__(made, "__dict__", fields)
-    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_fields_set__", names)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
     return made

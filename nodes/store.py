@@ -24,7 +24,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ragbraid.registry.contracts import Chunk, Span
 from ragbraid.registry.knowledge import KnowledgeBaseInfo, Scalar
@@ -87,9 +87,11 @@ class Point:
     sparse: SparseVector | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredPoint:
-    """One result of a search, with its full payload unless the search was told to leave it out."""
+class ScoredPoint(NamedTuple):
+    """One result of a search, with its full payload unless the search was told to leave it out.
+
+    A tuple, because a hybrid query makes two hundred of them and a frozen dataclass takes three times as long to make.
+    """
 
     id: str
     score: float

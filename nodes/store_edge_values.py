@@ -39,9 +39,12 @@ def to_engine(point: Point) -> qdrant_edge.Point:
 
 def from_engine(record: qdrant_edge.Record) -> Point:
     """Read a point back from the engine."""
+    stored = record.vector
+    if not isinstance(stored, dict):
+        return Point(str(record.id), record.payload or {})
     import numpy as np
 
-    vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
+    vectors: dict[str, Any] = stored
     dense = vectors.get(DENSE)
     terms = vectors.get(SPARSE)
     return Point(
