@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,7 +27,7 @@ from ragbraid.flows.resources import (
     resource_roles,
 )
 from ragbraid.registry.catalogue import Catalogue
-from ragbraid.registry.errors import RunError, SettingsError
+from ragbraid.registry.errors import DamagedStoreError, RunError, SettingsError
 from ragbraid.registry.knowledge import KnowledgeBase
 
 _shared = with_options(
@@ -123,23 +124,34 @@ def verify(name: str, profile: str | None, project: Path | None, flow: Path | No
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_shared
 def drop(name: str, yes: bool, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
-    """Delete a knowledge base with everything in it."""
-    with _opened(_look(profile, project, flow), name) as base:
-        info = base.info()
-        if not (yes or _is_confirmed(f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?")):
-            click.echo("nothing was deleted", err=True)
-            sys.exit(1)
-        base.drop()
+    """Delete a knowledge base with everything in it, also one whose files are damaged."""
+    try:
+        with _opened(_look(profile, project, flow), name) as base:
+            info = base.info()
+            _confirm(f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?", yes)
+            base.drop()
+    except DamagedStoreError as error:
+        _confirm(f"`{name}` is damaged and cannot be opened. Delete the folder {error.folder}?", yes)
+        shutil.rmtree(error.folder)
+        if as_json:
+            print_json({"dropped": name, "folder": error.folder})
+        else:
+            click.echo(f"dropped `{name}`, which was damaged: deleted the folder {error.folder}")
+        return
     if as_json:
         print_json({"dropped": name, "documents": info.documents, "chunks": info.chunks})
     else:
         click.echo(f"dropped `{name}` with {info.documents} documents and {info.chunks} chunks")
 
 
-def _is_confirmed(question: str) -> bool:
+def _confirm(question: str, yes: bool) -> None:
+    if yes:
+        return
     if not is_terminal(sys.stdin):
         raise click.UsageError("there is nobody to ask whether to delete it; say so with --yes")
-    return click.confirm(question, err=True)
+    if not click.confirm(question, err=True):
+        click.echo("nothing was deleted", err=True)
+        sys.exit(1)
 
 
 def _look(profile: str | None, project: Path | None, flow: Path | None) -> _Place:

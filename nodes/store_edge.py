@@ -34,7 +34,7 @@ from ragbraid.nodes.store import (
     settle_ties,
 )
 from ragbraid.nodes.store_edge_values import configuration, from_engine, to_engine, to_filter
-from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.errors import DamagedStoreError, ServiceError
 from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CONFIG_FILE = "edge_config.json"
+_OWN_ENTRIES = {_CONFIG_FILE, "segments", "wal"}
+"""All that the engine keeps in a folder; one that holds anything else may be somebody's own, and is never deleted."""
 MIN_FREE_BYTES = 128 * 2**20
 """Free room that a write asks for: the engine maps files into memory, and on a full disk the system kills the process."""
 
@@ -341,8 +343,17 @@ def _failure(error: BaseException, folder: Path) -> ServiceError:
     elif "dimension error" in lower or "no point with id" in lower:
         sentence = f"{place}: {text}"
     else:
-        sentence = f"{place} failed, its files may be damaged or not Qdrant's: {_first_line(text)}"
+        return _damaged(folder, _first_line(text))
     return ServiceError(sentence, kind="failed")
+
+
+def _damaged(folder: Path, reason: str) -> ServiceError:
+    sentence = f"knowledge base {folder} failed, its files may be damaged or not Qdrant's: {reason}"
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    if names and names <= _OWN_ENTRIES:
+        sentence += "; delete it with `ragbraid kb drop`, or delete that folder, and ingest again"
+        return DamagedStoreError(sentence, folder=str(folder))
+    return ServiceError(f"{sentence}; choose another `path` or `name`, or look at what lies there", kind="failed")
 
 
 def _first_line(text: str) -> str:

@@ -166,6 +166,21 @@ class ServiceError(RunError):
     default_kind = "unavailable"
 
 
+class DamagedStoreError(ServiceError):
+    """The files of a knowledge base cannot be read.
+
+    Args:
+        message: one sentence: what happened, where, and what to do.
+        folder: the folder that holds this knowledge base and nothing else, so that it may be deleted as a whole.
+    """
+
+    default_kind = "failed"
+
+    def __init__(self, message: str, *, folder: str) -> None:
+        super().__init__(message)
+        self.folder = folder
+
+
 class LimitError(RunError):
     """A limit of the run (seconds, LLM calls, tokens, steps) was passed."""
 

@@ -226,6 +226,30 @@ def test_a_knowledge_base_whose_files_are_damaged(project: Path, damaged: str) -
     file.write_bytes(b"\x00damage\xff")
     for result in (run_here("run", "dense_only.yaml", *ASK), run_here("kb", "verify"), ingest()):
         assert_sentence(result, "its files may be damaged", str(project / ".ragbraid/kb/default"))
+        assert_sentence(result, "delete it with `ragbraid kb drop`, or delete that folder, and ingest again")
+
+
+def test_a_damaged_knowledge_base_is_dropped_when_asked_and_filled_again(project: Path) -> None:
+    before, folder = sources().keys(), project / ".ragbraid/kb/default"
+    (folder / "edge_config.json").write_bytes(b"\x00damage\xff")
+    assert_sentence(run_here("kb", "drop"), "say so with --yes", code=2)
+    assert folder.exists()
+    dropped = run_here("kb", "drop", "--yes")
+    assert (dropped.exit_code, dropped.stdout) == (
+        0,
+        f"dropped `kb`, which was damaged: deleted the folder {folder}\n",
+    )
+    assert not folder.exists()
+    assert ingest().exit_code == 0
+    assert sources().keys() == before
+
+
+def test_a_damaged_folder_that_holds_other_files_is_never_deleted(project: Path) -> None:
+    folder = project / ".ragbraid/kb/default"
+    (folder / "edge_config.json").write_bytes(b"\x00damage\xff")
+    (folder / "letter.txt").write_text("mine")
+    assert_sentence(run_here("kb", "drop", "--yes"), "its files may be damaged", "look at what lies there")
+    assert (folder / "letter.txt").read_text() == "mine"
 
 
 # -- the question ------------------------------------------------------------------------------------------------------
