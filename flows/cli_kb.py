@@ -131,6 +131,8 @@ def drop(name: str, yes: bool, profile: str | None, project: Path | None, flow: 
             _confirm(f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?", yes)
             base.drop()
     except DamagedStoreError as error:
+        if not error.folder:
+            raise
         _confirm(f"`{name}` is damaged and cannot be opened. Delete the folder {error.folder}?", yes)
         shutil.rmtree(error.folder)
         if as_json:

@@ -8,6 +8,7 @@
         ├── NodeInputError         a value handed to a node breaks the node's contract
         ├── NodeOutputError        a value returned by a node breaks the node's contract
         ├── ServiceError           a store, model or endpoint failed
+        │   └── DamagedStoreError  the files of a knowledge base cannot be read
         └── LimitError             seconds, calls, tokens or steps are used up
 
 Every one of them survives pickling, because Prefect stores the exceptions of its runs.
@@ -171,12 +172,13 @@ class DamagedStoreError(ServiceError):
 
     Args:
         message: one sentence: what happened, where, and what to do.
-        folder: the folder that holds this knowledge base and nothing else, so that it may be deleted as a whole.
+        folder: the folder that holds this knowledge base and nothing else, so that it may be deleted as a whole;
+            empty where nothing may be deleted.
     """
 
     default_kind = "failed"
 
-    def __init__(self, message: str, *, folder: str) -> None:
+    def __init__(self, message: str, *, folder: str = "") -> None:
         super().__init__(message)
         self.folder = folder
 
