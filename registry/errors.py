@@ -176,10 +176,8 @@ class DamagedStoreError(ServiceError):
             empty where nothing may be deleted.
     """
 
-    default_kind = "failed"
-
     def __init__(self, message: str, *, folder: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, kind="failed")
         self.folder = folder
 
 
