@@ -213,8 +213,13 @@ def _unreachable(error: Exception) -> ServiceError:
             kind="auth",
             hint="set PREFECT_API_KEY or PREFECT_API_AUTH_STRING",
         )
+    if isinstance(error, PrefectHTTPStatusError):
+        return ServiceError(
+            f"the Prefect API at {url} answers, but only with HTTP {error.response.status_code}",
+            hint="it may be overloaded: try again, raise PREFECT_CLIENT_MAX_RETRIES, or look at the server's log",
+        )
     return ServiceError(
-        f"the Prefect API at {url} does not answer",
+        f"the Prefect API at {url} does not answer ({type(error).__name__})",
         hint="start it with `prefect server start`, correct PREFECT_API_URL, or run without it: `--engine inline`",
     )
 

@@ -183,6 +183,8 @@ class _HttpServer(ThreadingHTTPServer):
     """Keeps its open connections, so that stopping does not wait for clients that keep theirs alive."""
 
     daemon_threads = False
+    # The default of 5 resets connections when a flow asks many questions at once.
+    request_queue_size = 256
 
     def __init__(self, scripted: ScriptedLLM, port: int) -> None:
         self.scripted = scripted
