@@ -25,6 +25,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from ragbraid.dsl.inputs import RESERVED_BY_PREFECT
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
 from ragbraid.flows.loops import run_to_end
@@ -38,7 +39,7 @@ from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
 
 _logger = logging.getLogger(__name__)
 
-RESERVED_INPUTS = frozenset({"self", "cls", "wait_for", "return_state", "model_config"})
+RESERVED_INPUTS = RESERVED_BY_PREFECT | {"cls"}
 """Parameter names that Prefect keeps for itself; a leading underscore is refused too."""
 
 _LOST = (httpx.TransportError, PrefectHTTPStatusError)

@@ -63,6 +63,11 @@ def _rewritten(match: re.Match[str], renumbered: Mapping[int, int]) -> str:
 def _citation(marker: int, hit: Hit, quotes: Sequence[str]) -> Citation:
     given = [quote.strip() for quote in quotes if quote.strip()]
     verified = next((quote for quote in given if is_quoted(quote, hit.text)), None)
+    return cite(marker, hit, verified or next(iter(given), None), verified=verified is not None)
+
+
+def cite(marker: int, hit: Hit, quote: str | None, *, verified: bool) -> Citation:
+    """Return the citation of a hit: where it comes from, and what is quoted from it."""
     return Citation(
         marker=marker,
         chunk_id=hit.id,
@@ -70,8 +75,8 @@ def _citation(marker: int, hit: Hit, quotes: Sequence[str]) -> Citation:
         source=hit.source,
         title=hit.title,
         section_path=hit.section_path,
-        quote=verified or next(iter(given), None),
-        verified=verified is not None,
+        quote=quote,
+        verified=verified,
     )
 
 

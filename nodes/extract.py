@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ragbraid.nodes.analysis import analyze
+from ragbraid.nodes.citations import cite
 from ragbraid.nodes.prompts import Language, choose_language
 from ragbraid.nodes.sentences import COLONS, Unit, split_units
 from ragbraid.registry.contracts import Answer, Citation, Hit, Ranking
@@ -285,13 +286,4 @@ def _write(chosen: Sequence[_Candidate], language: Language) -> Answer:
 
 def _cite(marker: int, hit: Hit, unit: Unit) -> Citation:
     quote = hit.text[unit.start : unit.end]
-    return Citation(
-        marker=marker,
-        chunk_id=hit.id,
-        document_id=hit.document_id,
-        source=hit.source,
-        title=hit.title,
-        section_path=hit.section_path,
-        quote=quote,
-        verified=quote in hit.text,
-    )
+    return cite(marker, hit, quote, verified=quote in hit.text)

@@ -87,6 +87,21 @@ class Point:
     sparse: SparseVector | None = None
 
 
+def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> Point:
+    """Make a point of what an engine gave back: `vectors` by name, those it was asked for and has."""
+    if not vectors:
+        return Point(id_, payload or {})
+    import numpy as np
+
+    dense, terms = vectors.get(DENSE), vectors.get(SPARSE)
+    return Point(
+        id=id_,
+        payload=payload or {},
+        dense=None if dense is None else np.asarray(dense, dtype=np.float32),
+        sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
+    )
+
+
 class ScoredPoint(NamedTuple):
     """One result of a search, with its full payload unless the search was told to leave it out.
 

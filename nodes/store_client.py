@@ -32,6 +32,7 @@ from ragbraid.nodes.store import (
     Tests,
     is_exact_number,
     payload_path,
+    point_of,
     settle_ties,
 )
 from ragbraid.nodes.store_client_errors import plain_sentence
@@ -331,17 +332,8 @@ def _to_client(point: Point) -> models.PointStruct:
 
 
 def _from_client(record: models.Record) -> Point:
-    import numpy as np
-
     vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
-    dense = vectors.get(DENSE)
-    terms = vectors.get(SPARSE)
-    return Point(
-        id=str(record.id),
-        payload=record.payload or {},
-        dense=None if dense is None else np.asarray(dense, dtype=np.float32),
-        sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
-    )
+    return point_of(str(record.id), record.payload, vectors)
 
 
 def _filter(tests: Tests) -> models.Filter:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragbraid.nodes.store import DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path
+from ragbraid.nodes.store import DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path, point_of
 from ragbraid.registry.knowledge import Scalar
-from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
     import qdrant_edge
@@ -39,20 +38,8 @@ def to_engine(point: Point) -> qdrant_edge.Point:
 
 def from_engine(record: qdrant_edge.Record) -> Point:
     """Read a point back from the engine."""
-    stored = record.vector
-    if not isinstance(stored, dict):
-        return Point(str(record.id), record.payload or {})
-    import numpy as np
-
-    vectors: dict[str, Any] = stored
-    dense = vectors.get(DENSE)
-    terms = vectors.get(SPARSE)
-    return Point(
-        id=str(record.id),
-        payload=record.payload or {},
-        dense=None if dense is None else np.asarray(dense, dtype=np.float32),
-        sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
-    )
+    vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
+    return point_of(str(record.id), record.payload, vectors)
 
 
 def to_filter(tests: Tests) -> qdrant_edge.Filter:

@@ -40,6 +40,8 @@ from ragbraid.dsl.plan import (
 )
 from ragbraid.flows.scheduler import run_plan
 from ragbraid.flows.trace import Trace
+from ragbraid.registry.context import report_usage
+from ragbraid.registry.contracts import Usage
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import contract_of, node
 
@@ -318,3 +320,17 @@ def now(does: Any, x: Any = None) -> Any:
 async def forever(x: Any = None) -> Any:
     """Never end."""
     await asyncio.Event().wait()
+
+
+@node("demo.ask")
+def ask(x: Any = None) -> Any:
+    """Call a model."""
+    report_usage(Usage(llm_calls=1))
+    return x
+
+
+def odd_only(x: int) -> int:
+    """Fail for even numbers; for `now`."""
+    if x % 2 == 0:
+        raise ValueError(f"{x} is even")
+    return x

@@ -10,35 +10,20 @@ from block_parts import (
     act,
     add,
     arun,
+    ask,
     calc,
     each,
     forever,
     group,
     loop,
     now,
+    odd_only,
     run,
     use,
 )
 
 from ragbraid.dsl.plan import Limits, Retry
-from ragbraid.registry.context import report_usage
-from ragbraid.registry.contracts import Usage
 from ragbraid.registry.errors import LimitError, NodeOutputError, RunError, ServiceError
-from ragbraid.registry.node import node
-
-
-@node("demo.ask")
-def ask(x: Any = None) -> Any:
-    """Call a model."""
-    report_usage(Usage(llm_calls=1))
-    return x
-
-
-def odd_only(x: int) -> int:
-    if x % 2 == 0:
-        raise ValueError(f"{x} is even")
-    return x
-
 
 # -- limits and policies -----------------------------------------------------------------------------------------------
 

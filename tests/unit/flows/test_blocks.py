@@ -8,6 +8,7 @@ from block_parts import (
     aadd,
     act,
     add,
+    ask,
     calc,
     call,
     each,
@@ -16,29 +17,14 @@ from block_parts import (
     group,
     loop,
     now,
+    odd_only,
     run,
     switch,
     use,
 )
 
 from ragbraid.dsl.plan import Limits
-from ragbraid.registry.context import report_usage
-from ragbraid.registry.contracts import Usage
 from ragbraid.registry.errors import LimitError, RunError
-from ragbraid.registry.node import node
-
-
-@node("demo.ask")
-def ask(x: Any = None) -> Any:
-    """Call a model."""
-    report_usage(Usage(llm_calls=1))
-    return x
-
-
-def odd_only(x: int) -> int:
-    if x % 2 == 0:
-        raise ValueError(f"{x} is even")
-    return x
 
 
 def one(x: Any) -> dict[str, Any]:
