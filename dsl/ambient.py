@@ -84,7 +84,7 @@ def _find_ambient(port: Port, context: Context) -> tuple[Visible, Bound] | None:
         return None
     for name in _names(port):
         found = context.scope.peek(name)
-        if found is None or found[1].kind != "input":
+        if found is None or not found[1].given:
             continue
         depth, visible = found
         needs = frozenset({visible.slot}) if depth == 0 else frozenset()
@@ -100,7 +100,7 @@ def _take(draft: Draft, port: Port, found: tuple[Visible, Bound], neighbours: Ne
     visible, bound = found
     rival = _rival(draft, port, neighbours, context)
     if rival is not None:
-        message = f"`{port.name}` of {draft.shown} could be the input `{visible.name}` or `{rival}`"
+        message = f"`{port.name}` of {draft.shown} could be {visible.shown} or `{rival}`"
         hint = f"write `{port.name}: ${visible.name}` or `{port.name}: ${rival}` under `{draft.name}`"
         context.report.error("RB209", message, draft.span, hint)
         draft.suspect = True
@@ -123,13 +123,13 @@ def _take_default(draft: Draft, port: Port, context: Context) -> None:
     draft.fills[port.name] = Fill(bound, "default", repr(port.default), draft.span)
     for name in _names(port):
         found = context.scope.peek(name)
-        if found is not None and found[1].kind == "input" and found[1].type is not POISON:
+        if found is not None and found[1].given and found[1].type is not POISON:
             context.scope.find(name)
             wanted, given = describe(port.type), describe(found[1].type)
             message = (
-                f"the input `{name}` ({given}) does not fit `{port.name}` of `{draft.name}`, which keeps its default"
+                f"{found[1].shown} ({given}) does not fit `{port.name}` of `{draft.name}`, which keeps its default"
             )
-            hint = f"declare the input as {wanted}, or write `{port.name}` under `{draft.name}`"
+            hint = f"declare it as {wanted}, or write `{port.name}` under `{draft.name}`"
             context.report.warning("RB905", message, draft.span, hint)
             return
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
+from ragbraid.dsl.calls import contract_of_flow
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.expressions import ExpressionProblem, names, parse_value
+from ragbraid.dsl.known import Known
+from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
@@ -17,49 +21,60 @@ from ragbraid.registry.node import RESERVED_KEYS, NodeContract, Port, ResourceNe
 from ragbraid.registry.suggest import did_you_mean, nearest
 
 
-def draft_nodes(decls: Iterable[NodeDecl], first_slot: int, catalogue: Catalogue, report: Report) -> list[Draft]:
+def draft_nodes(decls: Iterable[NodeDecl], first_slot: int, known: Known, report: Report) -> list[Draft]:
     """Look up every node; one that is unknown is reported and poisons what follows from it."""
-    drafts = []
-    for slot, decl in enumerate(decls, start=first_slot):
-        contract = find_contract(decl, catalogue, report)
-        drafts.append(draft_node(decl, slot, contract))
-    return drafts
+    return [draft_node(decl, slot, known, report) for slot, decl in enumerate(decls, start=first_slot)]
 
 
-def draft_node(decl: NodeDecl, slot: int, contract: NodeContract | None) -> Draft:
-    """Begin a draft; its output may be none where the step may be skipped."""
-    draft = Draft(decl, slot, contract, suspect=contract is None)
+def draft_node(decl: NodeDecl, slot: int, known: Known, report: Report) -> Draft:
+    """Begin a draft; its output may be none where the step may be skipped. A block's output is found out later."""
+    contract, flow = find_used(decl, known, report)
+    draft = Draft(decl, slot, contract, flow=flow, suspect=contract is None and decl.block is None)
     if contract is not None:
-        draft.output = optional(contract.output) if _may_be_skipped(decl) else contract.output
+        draft.output = as_skippable(contract.output, decl)
     return draft
 
 
-def find_contract(decl: NodeDecl, catalogue: Catalogue, report: Report) -> NodeContract | None:
-    """Return the node that `use` names; RB101 when there is none."""
+def as_skippable(output: Any, decl: NodeDecl) -> Any:
+    """Return the type of a step's output: none as well, where the step may be skipped."""
+    return optional(output) if output is not POISON and _may_be_skipped(decl) else output
+
+
+def find_used(decl: NodeDecl, known: Known, report: Report) -> tuple[NodeContract | None, Plan | None]:
+    """Return the node that `use` names, and the flow behind it where it is one; RB101 when there is none."""
     if decl.use is None:
-        return None
+        return None, None
     reference = str(decl.use.value)
-    if reference.startswith(("./", "../", "/")) or reference.endswith((".yaml", ".yml")):
-        hint = "flows as nodes come with the next version of the language"
-        report.error("RB015", f"using the flow `{reference}` as a node is not supported yet", decl.use.span, hint)
-        return None
-    contract = None if reference.endswith("@") else catalogue.find_node(reference)
-    if contract is not None:
-        return contract
+    if not is_flow_file(reference):
+        contract = None if reference.endswith("@") else known.catalogue.find_node(reference)
+        if contract is not None:
+            return contract, None
+        if known.catalogue.find_flow(reference) is None:
+            _report_unknown_node(reference, decl.use, known.catalogue, report)
+            return None, None
+    flow = known.flows.find(decl.use, report)
+    return (None, None) if flow is None else (contract_of_flow(flow), flow)
+
+
+def is_flow_file(reference: str) -> bool:
+    """Whether `use` names a flow by its file."""
+    return reference.startswith(("./", "../", "/")) or reference.endswith((".yaml", ".yml"))
+
+
+def _report_unknown_node(reference: str, use: ScalarNode, catalogue: Catalogue, report: Report) -> None:
     name, _, version = reference.partition("@")
     newest = catalogue.find_node(name)
-    if newest is not None:
-        hint = f"the newest version is `{newest.reference}`"
-        message = f"`{name}` has no version `{version}`" if version else "a version is missing after the `@`"
-        report.error("RB101", message, decl.use.span, hint)
-        return None
-    report.error("RB101", f"no node is called `{reference}`", decl.use.span, _node_hint(name, catalogue))
-    return None
+    if newest is None:
+        report.error("RB101", f"no node is called `{reference}`", use.span, _node_hint(name, catalogue))
+        return
+    hint = f"the newest version is `{newest.reference}`"
+    message = f"`{name}` has no version `{version}`" if version else "a version is missing after the `@`"
+    report.error("RB101", message, use.span, hint)
 
 
 def _node_hint(name: str, catalogue: Catalogue) -> str:
     known = [node.name for node in catalogue.nodes()]
-    found = did_you_mean(name, known)
+    found = did_you_mean(name, [*known, *catalogue.flows()])
     if found is None:
         # `dense` for `retrieve.dense`: the family was left out.
         in_families = [other for other in known if other.rpartition(".")[2] == name.lower()]
@@ -109,6 +124,11 @@ def bind_port(port: Port, node: Node, what: str, context: Context) -> Bound:
             return WRONG
         node = keyed
     expected = dict[str, port.item] if port.fan_in else port.type  # type: ignore[name-defined]
+    return bind_expected(node, expected, what, context)
+
+
+def bind_expected(node: Node, expected: Any, what: str, context: Context, code: str = "RB203") -> Bound:
+    """Bind a YAML value that must be of a type, converting where a conversion is declared; `code` where it is not."""
     bound = bind_value(node, expected, what, context)
     fitted = fit(bound, expected, context.conversions)
     if fitted is not None:
@@ -121,7 +141,7 @@ def bind_port(port: Port, node: Node, what: str, context: Context) -> Bound:
         hint = None
         if isinstance(node, MappingNode):
             hint = "a mapping with references in it stays a mapping; let a node make the value"
-        context.report.error("RB203", message, node.span, hint)
+        context.report.error(code, message, node.span, hint)
     return WRONG
 
 

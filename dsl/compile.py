@@ -5,35 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ragbraid.dsl.ambient import Neighbours, fill_the_rest
-from ragbraid.dsl.bind import bind_written, draft_nodes
 from ragbraid.dsl.bindings import read_resources
+from ragbraid.dsl.blocks import make_block
+from ragbraid.dsl.bodies import BodyDraft, bind_body, build_body, close_body, draft_body
 from ragbraid.dsl.deploy import read_deploy, read_limits
-from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.fingerprint import plan_hash
-from ragbraid.dsl.graph import order_steps, report_unreached
+from ragbraid.dsl.flow_files import FlowFiles, Session
 from ragbraid.dsl.inputs import read_inputs
-from ragbraid.dsl.lint import (
-    report_name_clashes,
-    report_texts_like_references,
-    report_unknown_weights,
-    report_unused_inputs,
-    report_unused_resources,
-)
+from ragbraid.dsl.known import Known
+from ragbraid.dsl.lint import report_unused_inputs, report_unused_resources
 from ragbraid.dsl.outputs import bind_output
 from ragbraid.dsl.parse import parse_flow
-from ragbraid.dsl.plan import Body, InputSpec, Plan, ResourceBinding, Step
-from ragbraid.dsl.policy import Known, read_on_error, read_policy
-from ragbraid.dsl.prompts import bind_prompts
+from ragbraid.dsl.plan import InputSpec, Plan, ResourceBinding, Step
 from ragbraid.dsl.report import Report
-from ragbraid.dsl.scope import POISON, Scope, Visible
+from ragbraid.dsl.scope import POISON, Visible
 from ragbraid.dsl.source import read_file, read_source
 from ragbraid.dsl.source_nodes import Node
-from ragbraid.dsl.syntax import FlowSyntax, ResourceDecl
-from ragbraid.dsl.values import Context
-from ragbraid.dsl.wire import Wiring
+from ragbraid.dsl.syntax import BodyDecl, FlowSyntax, ResourceDecl
+from ragbraid.dsl.walk import node_steps
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import Finding, FlowError
 from ragbraid.registry.providers import ROLES
@@ -41,7 +31,7 @@ from ragbraid.registry.providers import ROLES
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What checking a flow file gave: the plan unless there were errors, every finding, and the file's text."""
+    """What checking a flow file gave: the plan unless there were errors, every finding, and the texts of all files."""
 
     plan: Plan | None
     findings: tuple[Finding, ...]
@@ -66,10 +56,9 @@ def load_plan(path: str | Path, catalogue: Catalogue, resources: Mapping[str, st
 
 
 def check_file(path: str | Path, catalogue: Catalogue, resources: Mapping[str, str] | Iterable[str] = ()) -> Checked:
-    """Check a flow file; nothing is raised for a mistake in it."""
+    """Check a flow file and the flows that it uses; nothing is raised for a mistake in them."""
     text, root, findings = read_file(path)
-    texts = {} if text is None else {str(path): text}
-    return _check(root, findings, texts, str(path), catalogue, resources)
+    return _check(text, root, findings, str(path), Session(catalogue, resources))
 
 
 def check_text(
@@ -77,49 +66,46 @@ def check_text(
 ) -> Checked:
     """Check the text of a flow file; `file` is what findings call it and what paths in it are relative to."""
     root, findings = read_source(text, file)
-    return _check(root, findings, {file: text}, file, catalogue, resources)
+    return _check(text, root, findings, file, Session(catalogue, resources))
 
 
-def _check(
-    root: Node | None,
-    findings: tuple[Finding, ...],
-    texts: Mapping[str, str],
-    file: str,
-    catalogue: Catalogue,
-    resources: Mapping[str, str] | Iterable[str],
-) -> Checked:
+def _check(text: str | None, root: Node | None, findings: tuple[Finding, ...], file: str, session: Session) -> Checked:
+    if text is not None:
+        session.texts[file] = text
     if root is None or findings:
-        return Checked(None, findings, texts)
+        return Checked(None, findings, session.texts)
     report = Report()
+    plan = _compile_file(root, file, session, (), report)
+    return Checked(plan, report.in_file_order(), session.texts)
+
+
+def _compile_file(root: Node, file: str, session: Session, stack: tuple[Path, ...], report: Report) -> Plan | None:
+    """Return the plan of one file. `stack` holds the files that are being compiled because each uses the next."""
     syntax = parse_flow(root, file, report)
-    plan = None if syntax is None else _compile(syntax, catalogue, resources, report)
-    return Checked(plan, report.in_file_order(), texts)
+    return None if syntax is None else _compile(syntax, session, stack, report)
 
 
-def _compile(
-    syntax: FlowSyntax, catalogue: Catalogue, project: Mapping[str, str] | Iterable[str], report: Report
-) -> Plan | None:
+def _compile(syntax: FlowSyntax, session: Session, stack: tuple[Path, ...], report: Report) -> Plan | None:
+    catalogue = session.catalogue
     resources = read_resources(syntax.resources, catalogue, report)
     inputs = read_inputs(syntax.inputs, catalogue, report)
-    drafts = draft_nodes(syntax.nodes, len(inputs), catalogue, report)
-    scope = _scope_of(syntax, inputs, drafts, report)
-    context = Context(scope, report, catalogue.conversions())
-    known = Known(catalogue, _known_resources(syntax.resources, project, resources))
-    complete = _bind_drafts(syntax, drafts, context, known)
-    ordered = order_steps(drafts, report if complete else Report())
-    outputs = [(decl.name.text, bind_output(decl, context)) for decl in syntax.outputs]
+    flows = FlowFiles(syntax.file, resources, session, stack, _compile_file)
+    known = Known(catalogue, _known_resources(syntax.resources, session.project, resources), flows)
+    draft = _bind(syntax, inputs, known, report)
+    outputs = [(decl.name.text, bind_output(decl, draft.context)) for decl in syntax.outputs]
+    for _, bound in outputs:
+        draft.take(bound.value)
+    close_body(draft)
     if not report.failed:
-        # After a mistake much looks unused that is only misspelt.
-        report_unreached(drafts, frozenset().union(*(bound.needs for _, bound in outputs)), report)
-        report_unused_inputs(syntax.inputs, scope, report)
+        report_unused_inputs(syntax.inputs, draft.context.scope, report)
     limits = read_limits(syntax.limits, report)
     deploy = read_deploy(syntax.deploy, inputs, report)
     if report.failed:
         return None
     specs = tuple(spec for spec in inputs if spec is not None)
-    body = Body(tuple(spec.name for spec in specs), tuple(draft.to_step(draft.name) for draft in ordered))
+    body = build_body(draft, flows)
     bindings = {name: binding for name, (binding, _) in resources.items()}
-    roles = _roles(body.steps, resources)
+    roles = _roles(node_steps(body), resources)
     report_unused_resources(syntax.resources, roles, report)
     return Plan(
         name=syntax.name,
@@ -137,6 +123,17 @@ def _compile(
     )
 
 
+def _bind(syntax: FlowSyntax, inputs: Sequence[InputSpec | None], known: Known, report: Report) -> BodyDraft:
+    given: dict[str, Visible] = {}
+    for slot, (decl, spec) in enumerate(zip(syntax.inputs, inputs, strict=True)):
+        type_ = POISON if spec is None else spec.type
+        given[decl.name.text] = Visible(decl.name.text, slot, type_, "input", decl.name.span)
+    written = BodyDecl(syntax.nodes, syntax.arrows, syntax.arrows_complete, syntax.span)
+    body = draft_body(written, given, None, known, report, make_block, complete=syntax.inputs_complete)
+    bind_body(body, known)
+    return body
+
+
 def _known_resources(
     decls: Sequence[ResourceDecl],
     project: Mapping[str, str] | Iterable[str],
@@ -151,55 +148,11 @@ def _known_resources(
     return known
 
 
-def _bind_drafts(syntax: FlowSyntax, drafts: Sequence[Draft], context: Context, known: Known) -> bool:
-    """Fill every port, in the order of precedence; returns whether all arrows could be read."""
-    for draft in drafts:
-        bind_written(draft, context, known.resources)
-        bind_prompts(draft, context.report)
-        report_texts_like_references(draft, context)
-    complete = _apply_arrows(syntax, drafts, context, known.catalogue)
-    for draft in drafts:
-        read_policy(draft, context)
-    neighbours = Neighbours(drafts)
-    for draft in drafts:
-        fill_the_rest(draft, neighbours, context)
-    for draft in drafts:
-        read_on_error(draft, neighbours, context, known)
-        report_unknown_weights(draft, context.report)
-    return complete
-
-
-def _scope_of(syntax: FlowSyntax, inputs: Sequence[InputSpec | None], drafts: Sequence[Draft], report: Report) -> Scope:
-    names: dict[str, Visible] = {}
-    for slot, (decl, spec) in enumerate(zip(syntax.inputs, inputs, strict=True)):
-        type_ = POISON if spec is None else spec.type
-        names[decl.name.text] = Visible(decl.name.text, slot, type_, "input", decl.name.span)
-    report_name_clashes(drafts, names, report)
-    for draft in drafts:
-        names.setdefault(draft.name, Visible(draft.name, draft.slot, draft.output, "node", draft.span))
-    return Scope(names, complete=syntax.inputs_complete)
-
-
-def _apply_arrows(syntax: FlowSyntax, drafts: Sequence[Draft], context: Context, catalogue: Catalogue) -> bool:
-    wiring = Wiring({draft.name: draft for draft in drafts}, context, catalogue)
-    readable = [wiring.apply(scalar) for scalar in syntax.arrows]
-    complete = syntax.arrows_complete and all(readable)
-    if not complete:
-        # An arrow that could not be read may be the one that fills a port that seems open.
-        for draft in drafts:
-            draft.suspect = True
-    return complete
-
-
-def _roles(steps: Iterable[Any], declared: Mapping[str, tuple[ResourceBinding, str]]) -> dict[str, str]:
-    """Return the role of every resource that a step or its replacement asks for."""
+def _roles(steps: Iterable[Step], declared: Mapping[str, tuple[ResourceBinding, str]]) -> dict[str, str]:
+    """Return the role of every resource that a node asks for, at any depth."""
     roles: dict[str, str] = {}
     for step in steps:
-        if not isinstance(step, Step):
-            continue
         needs = {need.name: need.role for need in step.node.resources}
         for parameter, name in step.resources:
             roles[name] = declared[name][1] if name in declared else needs[parameter]
-        if isinstance(step.policy.on_error, Step):
-            roles |= _roles([step.policy.on_error], declared)
     return roles

@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from cronsim import CronSim, CronSimError
 
 from ragbraid.dsl.durations import parse_duration
-from ragbraid.dsl.parse import check_keys, quote_hint
+from ragbraid.dsl.keys import check_keys, quote_hint
 from ragbraid.dsl.plan import Deploy, InputSpec, Limits, Schedule
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode

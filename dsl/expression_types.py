@@ -44,6 +44,7 @@ from ragbraid.dsl.expression_tree import (
     Tree,
     Unary,
 )
+from ragbraid.dsl.type_names import union_of
 from ragbraid.dsl.types import (
     assignable,
     describe,
@@ -170,12 +171,10 @@ class _Inference:
         for bound in tree.bounds:
             if bound is not None and not assignable(found := self.type_of(bound, facts), int | None):
                 self.complain("RB205", f"a position is a whole number, not {shown(found)}", bound)
-        if is_basic(owner, str):
-            return str
-        found = item_type(owner)
-        if found is None:
+        parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
+        if None in parts:
             return self.complain("RB205", f"{shown(owner)} has no items", tree.owner)
-        return list[found]  # type: ignore[valid-type]
+        return union_of(parts)
 
     def list_of(self, tree: ListOf, facts: Facts) -> Any:
         items = [self.type_of(item, facts) for item in tree.items]
@@ -356,6 +355,11 @@ _RULES: dict[type[Any], Callable[[_Inference, Any, Facts], Any]] = {
     Choice: _Inference.choice,
     Apply: _Inference.apply,
 }
+
+
+def _list_of_items(tp: Any) -> Any | None:
+    found = item_type(tp)
+    return None if found is None else list[found]  # type: ignore[valid-type]
 
 
 def _facts(tree: Tree, holds: bool) -> Facts:

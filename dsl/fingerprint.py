@@ -25,6 +25,8 @@ from ragbraid.dsl.plan import (
     Value,
 )
 
+_NOT_COUNTED = ("span", "about", "file")
+
 
 def plan_hash(
     name: str,
@@ -65,7 +67,7 @@ def _structure(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_structure(item) for item in value]
     if is_dataclass(value):
-        counted = [part.name for part in fields(value) if part.name not in ("span", "about")]
+        counted = [part.name for part in fields(value) if part.name not in _NOT_COUNTED]
         return [type(value).__name__, {name: _structure(getattr(value, name)) for name in counted}]
     return _plain(value)
 
@@ -76,7 +78,7 @@ def _step(step: Step) -> list[Any]:
 
 
 def _policy(policy: Policy) -> list[Any]:
-    on_error = _step(policy.on_error) if isinstance(policy.on_error, Step) else policy.on_error
+    on_error = policy.on_error if isinstance(policy.on_error, str) else _structure(policy.on_error)
     when = None if policy.when is None else _value(policy.when)
     ensure = None if policy.ensure is None else _value(policy.ensure)
     return [on_error, when, ensure]

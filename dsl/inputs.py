@@ -55,14 +55,22 @@ def read_inputs(decls: Iterable[InputDecl], catalogue: Catalogue, report: Report
     return [_read_input(decl, catalogue, report) for decl in decls]
 
 
+def read_declared_type(decl: InputDecl, catalogue: Catalogue, report: Report) -> Any:
+    """Return the type of a declaration with its bounds and choices, or POISON after reporting what is wrong."""
+    return _read_types(decl, catalogue, report)[1]
+
+
+def _read_types(decl: InputDecl, catalogue: Catalogue, report: Report) -> tuple[Any, Any]:
+    """Return the type as it is named, and with its bounds."""
+    base = POISON if decl.type is None else read_type(decl.type, None, catalogue, report)
+    return base, POISON if base is POISON else _with_bounds(decl, base, report)
+
+
 def _read_input(decl: InputDecl, catalogue: Catalogue, report: Report) -> InputSpec | None:
     if decl.type is None:
         return None
     _check_reserved(decl.name, report)
-    base = read_type(decl.type, None, catalogue, report)
-    if base is POISON:
-        return None
-    type_ = _with_bounds(decl, base, report)
+    base, type_ = _read_types(decl, catalogue, report)
     if type_ is POISON:
         return None
     default: Any = REQUIRED

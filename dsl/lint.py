@@ -18,14 +18,28 @@ from ragbraid.registry.suggest import did_you_mean
 
 
 def report_name_clashes(drafts: Iterable[Draft], names: Mapping[str, Visible], report: Report) -> None:
-    """RB210 for a node that bears the name of an input."""
+    """RB210 for a node that bears the name of an input, a state or a loop variable of the same body."""
     for draft in drafts:
         other = names.get(draft.name)
         if other is not None:
-            labels = [Label(other.span, "the input")]
-            message = f"the node `{draft.name}` has the name of an input"
+            word = other.shown.partition(" `")[0]
+            labels = [Label(other.span, word)]
+            message = f"the node `{draft.name}` has the name of {_A[other.kind]}"
             report.error("RB210", message, draft.span, "rename one of the two", labels)
             draft.output = POISON
+
+
+_A = {"input": "an input", "state": "a state", "variable": "a loop variable"}
+
+
+def report_hidden_names(inner: Iterable[Visible], around: Scope, report: Report) -> None:
+    """RB309 for a name inside a block that hides one of the scope around it."""
+    for name in inner:
+        found = around.peek(name.name)
+        if found is not None:
+            hint = "rename one of the two, so that it is clear which of them is meant"
+            message = f"`{name.name}` hides {found[1].shown} around this block"
+            report.warning("RB309", message, name.span, hint)
 
 
 def report_unused_inputs(decls: Iterable[InputDecl], scope: Scope, report: Report) -> None:

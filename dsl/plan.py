@@ -7,7 +7,7 @@ and a runner needs no look-up by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,13 +101,14 @@ class Retry:
 class Policy:
     """The reserved keys of a step that govern how it runs.
 
-    `cache_seconds` is None without a cache and infinite for `cache: true`; `on_error` is `fail`, `skip` or a step.
+    `cache_seconds` is None without a cache and infinite for `cache: true`; `on_error` is `fail`, `skip` or a step (a node
+    or a flow).
     """
 
     retry: Retry = Retry()
     timeout_seconds: float | None = None
     cache_seconds: float | None = None
-    on_error: Literal["fail", "skip"] | Step = "fail"
+    on_error: Literal["fail", "skip"] | AnyStep = "fail"
     when: Value | None = None
     ensure: Computed | None = None
     """A condition over `out` (the step's output) and what it names."""
@@ -280,33 +281,6 @@ class BlockStep:
 
 
 AnyStep = Step | BlockStep
-
-
-def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
-    """Return the bodies inside a step: none for a node, one or several for a block."""
-    if isinstance(step, Step):
-        return ()
-    match step.block:
-        case Loop(body=body) | Call(body=body):
-            return (body,)
-        case Map(branch=branch) | Group(branch=branch):
-            return (branch.body,)
-        case Switch(cases=cases, otherwise=otherwise):
-            branches = [branch for _, _, branch in cases] + ([otherwise] if otherwise is not None else [])
-            return tuple(branch.body for branch in branches)
-        case Gate(tries=tries):
-            return tuple(branch.body for branch in tries)
-
-
-def node_steps(body: Body) -> Iterator[Step]:
-    """Yield every step that runs a node, at any depth, replacements included."""
-    for step in body.steps:
-        if isinstance(step, Step):
-            yield step
-        for inner in inner_bodies(step):
-            yield from node_steps(inner)
-        if isinstance(step.policy.on_error, Step):
-            yield step.policy.on_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from ragbraid.dsl.ambient import Neighbours, fill_the_rest
-from ragbraid.dsl.bind import bind_written, draft_node, find_contract
+from ragbraid.dsl.bind import bind_written, draft_node
+from ragbraid.dsl.conditions import bind_condition, bind_judgement, ensured_type
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.durations import parse_duration
-from ragbraid.dsl.expressions import Expression, ExpressionProblem, Reference, names, parse_value
-from ragbraid.dsl.parse import check_keys
-from ragbraid.dsl.plan import Computed, Literally, Policy, Retry, Step
+from ragbraid.dsl.keys import check_keys
+from ragbraid.dsl.known import Known
+from ragbraid.dsl.plan import AnyStep, Computed, Literally, Policy, Retry
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
-from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, subspan
+from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.syntax import NodeDecl
-from ragbraid.dsl.types import assignable, describe, without_none
-from ragbraid.dsl.values import Bound, Context, bind_expression, bind_text, fit
-from ragbraid.registry.catalogue import Catalogue
+from ragbraid.dsl.types import assignable, describe
+from ragbraid.dsl.values import Bound, Context, fit
+from ragbraid.dsl.walk import policy_reads
 from ragbraid.registry.errors import FailureKind
 from ragbraid.registry.node import RESERVED_KEYS
 from ragbraid.registry.suggest import did_you_mean
@@ -33,19 +32,10 @@ _RETRY_HINT = "write `retry: 3` or `retry: {attempts: 3, delay: 1s, backoff: 2, 
 _DURATION_HINT = "write a duration such as `30s`, `2m` or `1h`"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a node may name beside the names in scope: nodes, and resources with their role where it is known."""
-
-    catalogue: Catalogue
-    resources: Mapping[str, str | None]
-
-
 def read_policy(draft: Draft, context: Context) -> None:
     """Check the reserved keys of a node, all but its replacement, and store them in its draft."""
     reserved = draft.decl.reserved
     report = context.report
-    needs: set[int] = set()
     policy = Policy()
     if "retry" in reserved:
         policy = replace(policy, retry=_read_retry(reserved["retry"].value, report))
@@ -55,14 +45,12 @@ def read_policy(draft: Draft, context: Context) -> None:
         policy = replace(policy, cache_seconds=_read_cache(draft, reserved["cache"], report))
     if "when" in reserved:
         bound = _read_when(reserved["when"].value, context)
-        needs |= bound.needs
         policy = replace(policy, when=bound.value)
     if "ensure" in reserved:
-        ensure, read = _read_ensure(draft, reserved["ensure"].value, context)
-        needs |= read
+        ensure = _read_ensure(draft, reserved["ensure"].value, context)
         policy = replace(policy, ensure=ensure)
     draft.policy = policy
-    draft.policy_needs = frozenset(needs)
+    draft.policy_needs = frozenset(slot for depth, slot in policy_reads(policy) if depth == 0)
 
 
 def read_on_error(draft: Draft, neighbours: Neighbours, context: Context, known: Known) -> None:
@@ -158,6 +146,10 @@ def _read_cache(draft: Draft, entry: Entry, report: Report) -> float | None:
         if seconds is None:
             hint = "write `cache: true`, `cache: false` or a lifetime such as `cache: 1h`"
             report.error("RB201", "`cache` is true, false or a lifetime", node.span, hint)
+    if seconds is not None and draft.flow is not None:
+        message = f"`cache` has no effect on the flow `{draft.flow.name}`: nodes are cached, not what is around them"
+        report.warning("RB903", message, entry.key_span, "write it under the nodes of that flow")
+        return None
     if seconds is not None and draft.contract is not None and not draft.contract.cacheable:
         message = f"`cache` has no effect on `{draft.contract.name}`, which has effects of its own and always runs"
         report.warning("RB903", message, entry.key_span, "remove `cache`")
@@ -170,46 +162,19 @@ def _read_when(node: Node, context: Context) -> Bound:
         effect = "always" if node.value else "never"
         context.report.warning("RB903", f"this `when` is constant: the node {effect} runs", node.span)
         return Bound(Literally(node.value), bool)
-    return _condition(node, "`when`", context)
+    hint = "write a condition, such as `when: ${ hits | length > 0 }`"
+    return bind_condition(node, "`when`", hint, context, "RB211")
 
 
-def _condition(node: Node, what: str, context: Context) -> Bound:
-    hint = f"write a condition, such as {what[:-1]}: ${{ hits | length > 0 }}`"
-    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        context.report.error("RB211", f"{what} is a condition", node.span, hint)
-        return Bound(Literally(value=True), POISON)
-    bound = bind_text(node, context)
-    if bound.type is not POISON and not assignable(bound.type, bool):
-        context.report.error("RB211", f"{what} is true or false, but this is {describe(bound.type)}", node.span, hint)
-    return bound
-
-
-def _read_ensure(draft: Draft, node: Node, context: Context) -> tuple[Computed | None, frozenset[int]]:
+def _read_ensure(draft: Draft, node: Node, context: Context) -> Computed | None:
     """Read a post-condition, in which `out` is the node's output."""
-    hint = "write a condition over `out`, such as `ensure: ${ out | length >= 3 }`"
-    report = context.report
-    parsed = parse_value(node.value) if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
-    if not isinstance(node, ScalarNode) or not isinstance(parsed, Expression | Reference | ExpressionProblem):
-        report.error("RB211", "`ensure` is a condition over `out`", node.span, hint)
-        return None, frozenset()
-    if isinstance(parsed, ExpressionProblem):
-        report.error(parsed.code, parsed.message, subspan(node, parsed.start, parsed.end), parsed.hint)
-        return None, frozenset()
-    if all(use.root != "out" for use in names(parsed)):
-        known = [use for use in names(parsed) if context.scope.find(use.root) is not None]
-        if len(known) == len(names(parsed)):
-            report.error("RB211", "this `ensure` does not look at `out`, the output of the node", node.span, hint)
-            return None, frozenset()
-    out = Any if draft.output is POISON else without_none(draft.output)
-    bound = bind_expression(node, parsed, context, extra=[("out", out)])
-    if bound.type is not POISON and not assignable(bound.type, bool):
-        report.error("RB211", f"`ensure` is true or false, but this is {describe(bound.type)}", node.span, hint)
-    return (bound.value if isinstance(bound.value, Computed) else None), bound.needs
+    out = ensured_type(draft.output)
+    return bind_judgement(node, "ensure", out, context, whose="the node", code="RB211", blind_code="RB211")
 
 
 def _read_replacement(
     draft: Draft, neighbours: Neighbours, node: MappingNode, context: Context, known: Known
-) -> Step | None:
+) -> AnyStep | None:
     """Bind the node that stands in for a failed one; the same values reach it where its ports take them."""
     report = context.report
     use = node.get("use")
@@ -223,10 +188,10 @@ def _read_replacement(
             report.error("RB010", f"`{entry.key}` is not a key of a replacement", entry.key_span, hint)
     parameters = tuple(entry for entry in node.entries if entry.key not in RESERVED_KEYS)
     decl = NodeDecl(draft.decl.name, use, parameters, {}, "", draft.span)
-    contract = find_contract(decl, known.catalogue, report)
+    substitute = draft_node(decl, draft.slot, known, report)
+    contract = substitute.contract
     if contract is None:
         return None
-    substitute = draft_node(decl, draft.slot, contract)
     substitute.replacement = True
     bind_written(substitute, context, known.resources)
     for fill in draft.fills.values():
@@ -239,7 +204,7 @@ def _read_replacement(
         )
         report.error("RB203", message, use.span, "a replacement has the output type of what it replaces")
         return None
-    return None if substitute.suspect else substitute.to_step(f"{draft.name}.on_error")
+    return None if substitute.suspect else substitute.to_step(f"{draft.name}.on_error", known.flows)
 
 
 def _hand_over(substitute: Draft, fill: Fill, context: Context) -> None:

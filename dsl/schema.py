@@ -8,8 +8,10 @@ from typing import Any
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from ragbraid.dsl.deploy import DEPLOY_KEYS, LIMIT_KEYS, VISIBLE
-from ragbraid.dsl.parse import INPUT_KEYS, LANGUAGE_VERSION, REQUIRED_TOP_KEYS
+from ragbraid.dsl.parse import LANGUAGE_VERSION, REQUIRED_TOP_KEYS
+from ragbraid.dsl.parse_inputs import INPUT_KEYS
 from ragbraid.dsl.policy import MAX_ATTEMPTS, RETRY_KINDS
+from ragbraid.dsl.schema_blocks import block_schemas
 from ragbraid.dsl.types import assignable
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import NodeContract, Port
@@ -84,6 +86,7 @@ def flow_schema(catalogue: Catalogue) -> dict[str, Any]:
         "$defs": {
             "node": _node_schema(nodes, catalogue, converted),
             "dynamic": _DYNAMIC,
+            **block_schemas(_beside_blocks(), _input_schema()),
             **_reserved_schemas(),
             **_type_definitions(nodes),
         },
@@ -142,9 +145,13 @@ def _literal_schema(port: Port) -> tuple[dict[str, Any], dict[str, Any]]:
 def _node_schema(nodes: list[NodeContract], catalogue: Catalogue, converted: Collection[Any]) -> dict[str, Any]:
     uses = {node.reference: _uses(node, catalogue) for node in nodes}
     known = {"enum": [use for names in uses.values() for use in names]}
+    flow = {"anyOf": [{"type": "string", "pattern": r"\.ya?ml$"}, {"enum": catalogue.flows()}]}
     return {
         "anyOf": [
             known,
+            flow,
+            {"$ref": "#/$defs/block"},
+            {"type": "object", "required": ["use"], "properties": {"use": flow}},
             {
                 "type": "object",
                 "required": ["use"],
@@ -200,6 +207,12 @@ def _reserved_schemas() -> dict[str, Any]:
         "on_error": {"anyOf": [{"enum": ["fail", "skip"]}, {"type": "object", "required": ["use"]}]},
         "ensure": {"type": "string", "description": "a condition over `out` that must hold"},
     }
+
+
+def _beside_blocks() -> dict[str, Any]:
+    """Return the schemas of the keys that may stand beside a block: those of a node without `cache`."""
+    keys = (key for key in _reserved_schemas() if key != "cache")
+    return {**{key: {"$ref": f"#/$defs/{key}"} for key in keys}, "about": _WORD}
 
 
 def _input_schema() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragbraid.registry.errors import SourceSpan
@@ -27,8 +27,18 @@ class Visible:
     name: str
     slot: int
     type: Any
-    kind: Literal["input", "node", "unknown"]
+    kind: Literal["input", "state", "variable", "node", "unknown"]
     span: SourceSpan
+
+    @property
+    def given(self) -> bool:
+        """Whether the name has its value before the body runs: an input, a carried state, a loop variable."""
+        return self.kind in ("input", "state", "variable")
+
+    @property
+    def shown(self) -> str:
+        """How findings call it."""
+        return f"the loop variable `{self.name}`" if self.kind == "variable" else f"the {self.kind} `{self.name}`"
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class Scope:
     then be one of those, so it is taken to be there and wrong.
     """
 
-    names: Mapping[str, Visible]
+    names: dict[str, Visible]
     parent: Scope | None = None
     complete: bool = True
     used: set[str] = field(default_factory=set)
@@ -64,6 +74,12 @@ class Scope:
                 return depth, scope.names[name]
             scope, depth = scope.parent, depth + 1
         return None
+
+    def settle(self, name: str, type_: Any) -> None:
+        """Give a name of this body its type, where that is found out after the scope was made."""
+        if name in self.names:
+            self.names[name] = replace(self.names[name], type=type_)
+            object.__setattr__(self, "_types", None)
 
     def types(self) -> Mapping[str, Any]:
         """Return the type of every visible name; `any` stands for what is wrong."""

@@ -35,7 +35,7 @@ class InputDecl:
 class NodeDecl:
     """An entry under `nodes`: the node that it uses, its parameters and its reserved keys.
 
-    `use` is None where the entry is so wrong that only its name is known.
+    `use` is None where the entry is a block, or so wrong that only its name is known.
     """
 
     name: Named
@@ -44,6 +44,85 @@ class NodeDecl:
     reserved: Mapping[str, Entry]
     about: str
     span: SourceSpan
+    block: BlockDecl | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BodyDecl:
+    """Nodes with the arrows between them: the inside of a block or of a branch."""
+
+    nodes: tuple[NodeDecl, ...]
+    arrows: tuple[ScalarNode, ...]
+    arrows_complete: bool
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDecl:
+    """One way through a block: a single node, or a body with an output. `condition` is that of a `switch` by `when`."""
+
+    label: Named
+    body: BodyDecl
+    output: Node | None
+    single: bool
+    condition: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDecl:
+    """A `loop`; the start of a state stands as its default."""
+
+    carry: tuple[InputDecl, ...]
+    body: BodyDecl
+    next: tuple[Entry, ...]
+    stop_when: tuple[Entry, ...]
+    max_steps: Node | None
+    items: Entry | None
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class MapDecl:
+    """A `map`."""
+
+    over: Entry
+    branch: BranchDecl
+    concurrency: Node | None
+    on_error: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchDecl:
+    """A `switch`: by the value of `on`, or by conditions where that is None."""
+
+    on: Node | None
+    cases: tuple[BranchDecl, ...]
+    otherwise: BranchDecl | None
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecl:
+    """A `gate`."""
+
+    tries: tuple[BranchDecl, ...]
+    enough: Node
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDecl:
+    """Nodes under one name."""
+
+    branch: BranchDecl
+
+
+BlockDecl = LoopDecl | MapDecl | SwitchDecl | GateDecl | GroupDecl
+
+
+def block_kind(decl: NodeDecl) -> str:
+    """Return what a block is called: `loop`, `map`, `switch`, `gate` or `group`."""
+    return type(decl.block).__name__.removesuffix("Decl").lower()
 
 
 @dataclass(frozen=True, slots=True)

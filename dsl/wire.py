@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from ragbraid.dsl.arrows import ArrowRef, Path, parse_arrows
 from ragbraid.dsl.draft import Draft, Fill
-from ragbraid.dsl.parse import is_name
+from ragbraid.dsl.keys import is_name
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import ScalarNode, subspan
+from ragbraid.dsl.syntax import block_kind
 from ragbraid.dsl.types import describe, is_optional, without_none
 from ragbraid.dsl.values import WRONG, Bound, Context, fit, resolve_reference
+from ragbraid.dsl.walk import deepened, read_slots
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import Label, SourceSpan
 from ragbraid.registry.node import Port
@@ -83,10 +85,11 @@ class Wiring:
         draft = self._drafts.get(name)
         span = _span(scalar, ref)
         if draft is None:
-            if self._context.scope.peek(name) is not None:
-                self._context.scope.find(name)
-                hint = "inputs get their value from the caller; only nodes can stand after an arrow"
-                self._report.error("RB208", f"an arrow cannot lead into the input `{name}`", span, hint)
+            known = self._context.scope.find(name) if self._context.scope.peek(name) is not None else None
+            if known is not None:
+                _, found = known
+                hint = _GIVEN_BY.get(found.kind, "an arrow leads to nodes of the same body only")
+                self._report.error("RB208", f"an arrow cannot lead into {found.shown}", span, hint)
                 return None
             meant = nearest(name, self._drafts)
             if meant is not None:
@@ -107,18 +110,54 @@ class Wiring:
         return draft
 
     def _connect(self, source: ArrowRef, bound: Bound, place: SourceSpan, draft: Draft, target: SourceSpan) -> None:
+        if draft.block is not None:
+            self._connect_block(source, bound, place, draft, target)
+            return
         if draft.contract is None:
             return
         if bound.type is POISON:
             draft.suspect = True
             return
-        accepting = [(port, fitted) for port in draft.open_data_ports() if (fitted := self._accepts(port, bound))]
+        accepting = self._accepting(draft, bound)
         chosen = _choose(accepting, bound)
+        if chosen is None and not accepting and _is_read_already(bound, draft):
+            return  # the arrow draws what is written under the node
         if chosen is None:
             if self._certain and not draft.arrow_refused:
                 self._report_refused(source, bound, place, draft, target, [port for port, _ in accepting])
             draft.suspect = draft.arrow_refused = True
             return
+        self._fill(source, chosen, place, draft)
+
+    def _accepting(self, draft: Draft, bound: Bound) -> list[tuple[Port, Bound]]:
+        return [(port, fitted) for port in draft.open_data_ports() if (fitted := self._accepts(port, bound))]
+
+    def _connect_block(
+        self, source: ArrowRef, bound: Bound, place: SourceSpan, block: Draft, target: SourceSpan
+    ) -> None:
+        """Give a value to the branches of a block that are single nodes: to all of them that have a port for it."""
+        assert block.block is not None
+        name = ".".join(source.names)
+        targets = block.block.arrow_targets()
+        if not targets:
+            kind = block_kind(block.decl)
+            hint = f"what is inside sees `{name}`: write `${name}` where it is needed, or `{name} -> ...` in its `flow`"
+            self._report.error("RB208", f"an arrow cannot lead into the {kind} `{block.name}`", place, hint)
+            return
+        taken = False
+        for draft, depth in targets:
+            seen = Bound(deepened(bound.value, depth), bound.type)
+            chosen = None if bound.type is POISON else _choose(self._accepting(draft, seen), seen)
+            if chosen is not None:
+                self._fill(source, chosen, place, draft)
+                taken = True
+            draft.suspect = draft.suspect or bound.type is POISON
+        if not taken and bound.type is not POISON:
+            self._connect(source, bound, place, targets[0][0], target)  # reports why that one refuses it
+            for draft, _ in targets:
+                draft.suspect = True
+
+    def _fill(self, source: ArrowRef, chosen: tuple[Port, Bound], place: SourceSpan, draft: Draft) -> None:
         port, fitted = chosen
         fill = Fill(fitted, "arrow", ".".join(source.names), place)
         if not port.fan_in:
@@ -196,6 +235,21 @@ class Wiring:
             if takes and gives:
                 return f"put a node between them that turns {given} into {expected}, for example `{node.name}`"
         return None
+
+
+_GIVEN_BY = {
+    "input": "inputs get their value from the caller; only nodes can stand after an arrow",
+    "state": "a state gets its value from `next`; only nodes can stand after an arrow",
+    "variable": "a loop variable gets its value from the list; only nodes can stand after an arrow",
+}
+
+
+def _is_read_already(bound: Bound, draft: Draft) -> bool:
+    """Whether what is written under the node refers to where the arrow comes from."""
+    written = {
+        read for fill in draft.fills.values() if fill.origin == "written" for read in read_slots(fill.bound.value)
+    }
+    return bool(written & set(read_slots(bound.value)))
 
 
 def _choose(accepting: list[tuple[Port, Bound]], bound: Bound) -> tuple[Port, Bound] | None:

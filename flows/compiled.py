@@ -74,7 +74,7 @@ class CompiledStep:
         self.output_class, self.check_output = output_check(node)
         self.when = None if policy.when is None else compile_value(policy.when)
         self.ensure = None if policy.ensure is None else compile_condition(policy.ensure)
-        self.replacement = CompiledStep(policy.on_error, roles) if isinstance(policy.on_error, Step) else None
+        self.replacement = None if isinstance(policy.on_error, str) else compile_step(policy.on_error, roles)
         self.plain = (
             not self.threaded
             and not self.resources
@@ -136,7 +136,7 @@ class CompiledBlock:
         self.block = compile_block(step, roles)
         self.when = None if policy.when is None else compile_value(policy.when)
         self.ensure = None if policy.ensure is None else compile_condition(policy.ensure)
-        self.replacement = CompiledStep(policy.on_error, roles) if isinstance(policy.on_error, Step) else None
+        self.replacement = None if isinstance(policy.on_error, str) else compile_step(policy.on_error, roles)
         self.needs = 0
         self.successors: tuple[int, ...] = ()
 

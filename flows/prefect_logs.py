@@ -11,7 +11,8 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 
-from ragbraid.dsl.plan import Plan, node_steps
+from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.project import LOCAL_MODULES
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError

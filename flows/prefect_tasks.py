@@ -20,7 +20,8 @@ from prefect.context import TaskRunContext
 from prefect.task_engine import TaskRunTimeoutError, run_task_async
 from prefect.utilities.annotations import quote
 
-from ragbraid.dsl.plan import Body, Plan, Retry, Step, inner_bodies
+from ragbraid.dsl.plan import Body, Plan, Retry, Step
+from ragbraid.dsl.walk import inner_bodies
 from ragbraid.flows.cache import NoStableFormError, result_key
 from ragbraid.flows.resources import PlanResources
 from ragbraid.flows.secrets import redacted

@@ -1,6 +1,7 @@
 """The project file `ragbraid.toml`: local nodes, resources, profiles.
 
 nodes = ["my_nodes.py"]            # modules of nodes, relative to this file
+flows = {hybrid = "flows/qa.yaml"}  # flows that others use by name: `use: hybrid`
 profile = "laptop"                 # used when neither --profile nor RAGBRAID_PROFILE says another
 
 [resources.kb]
@@ -23,12 +24,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from ragbraid.registry.catalogue import NODE_GROUP, RESOURCE_GROUP, Catalogue, installed_catalogue
+from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.errors import RagbraidError, SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
@@ -37,7 +37,7 @@ PROFILE_VARIABLE = "RAGBRAID_PROFILE"
 LOCAL_MODULES = "ragbraid_local"
 """What the names of local node modules begin with in `sys.modules`."""
 
-_TOP_KEYS = ("nodes", "profile", "profiles", "resources")
+_TOP_KEYS = ("nodes", "flows", "profile", "profiles", "resources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Project:
     folder: Path
     file: Path | None = None
     node_modules: tuple[Path, ...] = ()
+    flow_files: tuple[tuple[str, Path], ...] = ()
+    """Registered flows: name and file."""
     resources: Mapping[str, ResourceEntry] = field(default_factory=lambda: MappingProxyType({}))
     profile: str | None = None
     profiles: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ def _read(file: Path, wanted: str | None) -> Project:
         folder=file.parent,
         file=file,
         node_modules=_node_modules(table.get("nodes", []), file),
+        flow_files=_flow_files(_table(table, "flows", file, ""), file),
         resources=MappingProxyType(merged[name] if name is not None else entries),
         profile=name,
         profiles=tuple(sorted(merged)),
@@ -177,6 +180,16 @@ def _node_modules(value: Any, file: Path) -> tuple[Path, ...]:
     return paths
 
 
+def _flow_files(table: Mapping[str, Any], file: Path) -> tuple[tuple[str, Path], ...]:
+    found = []
+    for name, value in table.items():
+        path = (file.parent / str(value)).resolve()
+        if not isinstance(value, str) or not path.is_file():
+            raise SettingsError(f"{file}: `flows.{name}` must name a flow file; there is no {path}")
+        found.append((name, path))
+    return tuple(found)
+
+
 def _table(table: Mapping[str, Any], key: str, file: Path, where: str) -> Mapping[str, Any]:
     value = table.get(key, {})
     if not isinstance(value, dict):
@@ -207,24 +220,26 @@ def _no_such_profile(name: str, profiles: Iterable[str], file: Path) -> Settings
 
 
 def project_catalogue(project: Project) -> Catalogue:
-    """Return the catalogue of a project: everything that is installed and the nodes of its local modules.
+    """Return the catalogue of a project: everything that is installed, the nodes of its local modules, its flows.
 
     Raises:
         SettingsError: a local module cannot be loaded; says where in it.
-        ContractError: a local module declares a node wrongly or under a name that is taken.
+        ContractError: a local module declares a node wrongly or under a name that is taken, or a flow has such a name.
     """
-    if not project.node_modules:
+    if not project.node_modules and not project.flow_files:
         return installed_catalogue()
     stamps = tuple((path, path.stat().st_mtime_ns) for path in project.node_modules)
-    return _local_catalogue(stamps)
+    return _local_catalogue(stamps, project.flow_files)
 
 
 @lru_cache(maxsize=8)
-def _local_catalogue(stamps: tuple[tuple[Path, int], ...]) -> Catalogue:
+def _local_catalogue(stamps: tuple[tuple[Path, int], ...], flow_files: tuple[tuple[str, Path], ...]) -> Catalogue:
     catalogue = Catalogue()
-    catalogue.add_entry_points(entry_points(group=NODE_GROUP), entry_points(group=RESOURCE_GROUP))
+    catalogue.add_installed()
     for path, _ in stamps:
         catalogue.add_module(_load_module(path))
+    for name, path in flow_files:
+        catalogue.add_flow(name, path)
     return catalogue
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragbraid.dsl.plan import Plan, node_steps
+from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.project import Project
 from ragbraid.flows.secrets import has_reference, hide, missing_references, redact, redacted, resolve
 from ragbraid.registry.catalogue import Catalogue

@@ -114,7 +114,7 @@ async def run_step(step: AnyCompiled, frame: Frame, run: Run) -> Any:
     Raises:
         RagbraidError: the step failed and nothing replaces it.
     """
-    path = step.path if frame.prefix is None else frame.prefix + step.name
+    path = step.path if frame.prefix is None else frame.prefix + step.path
     trace = run.trace
     entry = StepTrace(path, step.reference, perf_counter() - trace.origin)
     trace.steps.append(entry)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ from ragbraid.registry.reasoning import REASONING_CONTRACTS
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"
+FLOW_GROUP = "ragbraid.flows"
 
 
 class Catalogue:
@@ -35,6 +37,7 @@ class Catalogue:
         self._conversions: list[Conversion] = list(CONVERSIONS)
         self._families: dict[str, list[EntryPoint]] = {}
         self._resource_families: dict[str, list[EntryPoint]] = {}
+        self._flows: dict[str, Path | EntryPoint] = {}
         self._lock = threading.RLock()
 
     # -- filling -------------------------------------------------------------------------------------------------
@@ -84,6 +87,23 @@ class Catalogue:
             raise ContractError(f"type {cls.__name__} is declared twice: in {other.__module__} and {cls.__module__}")
         self._types[cls.__name__] = cls
 
+    def add_flow(self, name: str, file: Path) -> None:
+        """Register a flow file under a name, so that `use: NAME` makes it a node.
+
+        Raises:
+            ContractError: the name is taken by a node or another flow.
+        """
+        other = self._flows.get(name)
+        if self.find_node(name) is not None or (other is not None and other != file):
+            raise ContractError(f"flow {name} ({file}) is declared twice: a node or another flow has this name")
+        self._flows[name] = file
+
+    def add_installed(self) -> None:
+        """Remember where every installed package says that its node families, resources and flows are."""
+        self.add_entry_points(entry_points(group=NODE_GROUP), entry_points(group=RESOURCE_GROUP))
+        for entry in entry_points(group=FLOW_GROUP):
+            self._flows.setdefault(entry.name, entry)
+
     def add_entry_points(self, nodes: Iterable[EntryPoint], resources: Iterable[EntryPoint]) -> None:
         """Remember where families are to be found; nothing is imported yet."""
         for entry in nodes:
@@ -114,6 +134,26 @@ class Catalogue:
         if name not in self._types:
             self.load_all()
         return self._types.get(name)
+
+    def find_flow(self, name: str) -> Path | None:
+        """Return the file of a registered flow, or None. A plugin's entry point names a path in its module.
+
+        Raises:
+            ContractError: the plugin that registers the flow cannot be imported.
+        """
+        found = self._flows.get(name)
+        if not isinstance(found, EntryPoint):
+            return found
+        try:
+            file = Path(found.load())
+        except (ImportError, AttributeError, TypeError) as error:
+            raise ContractError(f"flow `{found.name} = {found.value}` cannot be loaded: {error}") from error
+        self._flows[name] = file
+        return file
+
+    def flows(self) -> list[str]:
+        """Return the name of every registered flow, sorted."""
+        return sorted(self._flows)
 
     def nodes(self) -> list[NodeContract]:
         """Return every node in its highest version, sorted by name."""
@@ -154,5 +194,5 @@ class Catalogue:
 def installed_catalogue() -> Catalogue:
     """Return the catalogue of everything that is installed; one per process."""
     catalogue = Catalogue()
-    catalogue.add_entry_points(entry_points(group=NODE_GROUP), entry_points(group=RESOURCE_GROUP))
+    catalogue.add_installed()
     return catalogue

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ragbraid.registry.contracts import Answer, Document, FanIn, Query, Ranking, Triple
+from ragbraid.registry.contracts import Answer, Contract, Document, FanIn, Query, Ranking, Triple
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import FilePath, PromptFile, node
 from ragbraid.registry.providers import resource
@@ -94,6 +94,26 @@ def load_files(*, path: Annotated[str, FilePath()]) -> list[Document]:
 def text_rewrite(sentence: str, *, words: int = 10) -> str:
     """Say it in other words."""
     return sentence
+
+
+class Idea(Contract):
+    """What a model thinks next, and whether that is the answer."""
+
+    text: str
+    is_final: bool = False
+    questions: tuple[str, ...] = ()
+
+
+@node("reason.think")
+def reason_think(question: str, hits: Ranking | None = None) -> Idea:
+    """Think one step further."""
+    return Idea(text=question)
+
+
+@node("query.kind")
+def query_kind(question: str) -> Literal["relation", "general"]:
+    """Say what kind of question it is."""
+    return "general"
 
 
 @resource("qdrant.embedded")

@@ -1,0 +1,112 @@
+"""Walking through a plan: what values and steps read, and which steps stand inside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ragbraid.dsl.plan import (
+    AnyStep,
+    Binding,
+    BlockStep,
+    Body,
+    Call,
+    Computed,
+    Converted,
+    Gate,
+    Group,
+    Literally,
+    Loop,
+    Map,
+    Mapped,
+    Policy,
+    Sequenced,
+    SlotRef,
+    Step,
+    Switch,
+    Value,
+)
+
+
+def read_slots(value: Value) -> Iterator[tuple[int, int]]:
+    """Yield what a value reads: how many bodies outwards, and the slot there."""
+    match value:
+        case SlotRef():
+            yield value.depth, value.slot
+        case Computed(names=names):
+            yield from ((reference.depth, reference.slot) for _, reference in names)
+        case Sequenced(items=items):
+            for item in items:
+                yield from read_slots(item)
+        case Mapped(items=pairs):
+            for _, item in pairs:
+                yield from read_slots(item)
+        case Converted(value=inner):
+            yield from read_slots(inner)
+        case Literally():
+            return
+
+
+def policy_reads(policy: Policy) -> Iterator[tuple[int, int]]:
+    """Yield what the condition, the post-condition and the replacement of a step read."""
+    for condition in (policy.when, policy.ensure):
+        if condition is not None:
+            yield from read_slots(condition)
+    if not isinstance(policy.on_error, str):
+        for binding in replacement_bindings(policy.on_error):
+            yield from read_slots(binding.value)
+
+
+def replacement_bindings(step: AnyStep) -> tuple[Binding, ...]:
+    """Return what fills the ports of a replacement, which is a node or a flow."""
+    if isinstance(step, Step):
+        return step.bindings
+    return step.block.inputs if isinstance(step.block, Call) else ()
+
+
+def deepened(value: Value, by: int = 1) -> Value:
+    """Return a value as a body inside its own sees it: every reference `by` bodies further outwards."""
+    match value:
+        case SlotRef():
+            return replace(value, depth=value.depth + by)
+        case Computed():
+            names = tuple((name, replace(reference, depth=reference.depth + by)) for name, reference in value.names)
+            return replace(value, names=names)
+        case Sequenced(items=items):
+            return Sequenced(tuple(deepened(item, by) for item in items))
+        case Mapped(items=pairs):
+            return Mapped(tuple((key, deepened(item, by)) for key, item in pairs))
+        case Converted():
+            return Converted(deepened(value.value, by), value.conversion)
+        case Literally():
+            return value
+
+
+def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
+    """Return the bodies inside a step: none for a node, one or several for a block."""
+    if isinstance(step, Step):
+        return ()
+    match step.block:
+        case Loop(body=body) | Call(body=body):
+            return (body,)
+        case Map(branch=branch) | Group(branch=branch):
+            return (branch.body,)
+        case Switch(cases=cases, otherwise=otherwise):
+            branches = [branch for _, _, branch in cases] + ([otherwise] if otherwise is not None else [])
+            return tuple(branch.body for branch in branches)
+        case Gate(tries=tries):
+            return tuple(branch.body for branch in tries)
+
+
+def node_steps(body: Body) -> Iterator[Step]:
+    """Yield every step that runs a node, at any depth, replacements included."""
+    for step in body.steps:
+        if isinstance(step, Step):
+            yield step
+        for inner in inner_bodies(step):
+            yield from node_steps(inner)
+        if isinstance(step.policy.on_error, Step):
+            yield step.policy.on_error
+        elif isinstance(step.policy.on_error, BlockStep):
+            for inner in inner_bodies(step.policy.on_error):
+                yield from node_steps(inner)
