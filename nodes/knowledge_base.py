@@ -8,30 +8,29 @@ For an embedded store that is a comparison of two references, for a server one m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragbraid.nodes.index_update import update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
 from ragbraid.nodes.knowledge_base_filter import FieldChecker
-from ragbraid.nodes.knowledge_base_hits import FuseIds, to_fused_hits, to_hits
+from ragbraid.nodes.knowledge_base_hits import FuseKeys, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
     CHUNKS,
     DENSE,
     DOCUMENTS,
     EVERYTHING,
     SPARSE,
-    ScoredPoint,
     Store,
     Test,
     Tests,
     chunk_from_payload,
-    generation_of,
     read_info,
     visible_at,
 )
+from ragbraid.nodes.store_found import Found
 from ragbraid.registry.contracts import Chunk, Hit, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBaseInfo, Where
@@ -89,7 +88,7 @@ class QdrantKnowledgeBase:
             SettingsError: `embedder` is not the model that filled it, or `where` names a field it does not have.
         """
 
-        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
             self._require_same_embedder(info, embedder, vector)
             return self._dense(vector, top_k, visible & self._tests(where, info), info)
 
@@ -102,7 +101,7 @@ class QdrantKnowledgeBase:
             SettingsError: `sparse` is not the encoder that filled it, or `where` names a field it does not have.
         """
 
-        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
             _require_same("sparse encoder", info, info.sparse, sparse)
             return self._sparse(vector, top_k, visible, visible & self._tests(where, info), info)
 
@@ -116,7 +115,7 @@ class QdrantKnowledgeBase:
         embedder: str,
         sparse: str,
         fetch_k: int,
-        fuse: FuseIds,
+        fuse: FuseKeys,
         where: Where | None = None,
     ) -> list[Hit]:
         """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
@@ -135,8 +134,11 @@ class QdrantKnowledgeBase:
                 lambda: self._sparse(terms, fetch_k, visible, tests, info, with_payload=False),
             )
             routes = {DENSE: (by_meaning, COSINE), SPARSE: (by_terms, _sparse_kind(sparse))}
-            fused = fuse({route: [point.id for point in points] for route, (points, _) in routes.items()})
-            payloads = {point.id: point.payload for point in self._store.get([id_ for id_, _ in fused])}
+            fused = fuse({route: found.keys for route, (found, _) in routes.items()})
+            ids: dict[Hashable, Any] = {}
+            for found in (by_meaning, by_terms):
+                ids.update(zip(found.keys, found.ids, strict=True))
+            payloads = self._store.payloads([ids[key] for key, _ in fused])
             if len(payloads) < len(fused):
                 raise _MovedOnError
             return to_fused_hits(fused, routes, payloads)
@@ -218,9 +220,7 @@ class QdrantKnowledgeBase:
             self._last = None
         raise ServiceError(f"knowledge base `{self._name}` was changed again and again while it was read")
 
-    def _both(
-        self, first: Callable[[], list[ScoredPoint]], second: Callable[[], list[ScoredPoint]]
-    ) -> tuple[list[ScoredPoint], list[ScoredPoint]]:
+    def _both(self, first: Callable[[], Found], second: Callable[[], Found]) -> tuple[Found, Found]:
         """Search by two routes: side by side on a server, which is waited for, and in turn in this process.
 
         An engine in this process holds the interpreter while it searches, so a second thread would only cost the change
@@ -233,7 +233,7 @@ class QdrantKnowledgeBase:
 
     def _dense(
         self, vector: Vector, limit: int, tests: Tests, info: KnowledgeBaseInfo, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         return _not_ahead(self._store.search_dense(vector, limit, tests, with_payload=with_payload), info)
 
     def _sparse(
@@ -245,7 +245,7 @@ class QdrantKnowledgeBase:
         info: KnowledgeBaseInfo,
         *,
         with_payload: bool = True,
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         corpus = CHUNKS & visible if visible else CHUNKS
         found = self._store.search_sparse(terms, limit, tests, corpus=corpus, with_payload=with_payload)
         return _not_ahead(found, info)
@@ -283,10 +283,10 @@ def _require_same(what: str, info: KnowledgeBaseInfo, filled_by: str, given: str
         )
 
 
-def _not_ahead(points: list[ScoredPoint], info: KnowledgeBaseInfo) -> list[ScoredPoint]:
-    if points and generation_of(max(point.id[-8:] for point in points)) > info.generation:
+def _not_ahead(found: Found, info: KnowledgeBaseInfo) -> Found:
+    if found.newest_generation() > info.generation:
         raise _MovedOnError
-    return points
+    return found
 
 
 def _sparse_kind(sparse: str) -> ScoreKind:

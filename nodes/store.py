@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ragbraid.registry.contracts import Chunk, Span
 from ragbraid.registry.knowledge import KnowledgeBaseInfo, Scalar
@@ -33,6 +33,8 @@ from ragbraid.registry.resources import SparseVector
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from ragbraid.nodes.store_found import Found
 
     Vector = NDArray[np.float32]
 
@@ -49,8 +51,6 @@ WRITE_BATCH = 256
 PAGE = 512
 """How many points a scroll reads at a time."""
 
-_FIRST_SURPLUS = 8
-_LAST_SURPLUS = 4096
 _NAMESPACE = uuid.UUID("5d0b1e52-6b0f-5d0e-9a55-3c1c7d6d4c11")
 
 
@@ -67,11 +67,6 @@ def point_id(kind: str, key: str, gen_from: int = 0) -> str:
     """
     name = uuid.uuid5(_NAMESPACE, f"{kind}\x1f{key}").bytes
     return str(uuid.UUID(bytes=name[:12] + gen_from.to_bytes(4, "big")))
-
-
-def generation_of(id_: str) -> int:
-    """Return the generation that wrote the point of this id."""
-    return int(id_[-8:], 16)
 
 
 INFO_ID = point_id("info", "info")
@@ -100,17 +95,6 @@ def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> P
         dense=None if dense is None else np.asarray(dense, dtype=np.float32),
         sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
     )
-
-
-class ScoredPoint(NamedTuple):
-    """One result of a search, with its full payload unless the search was told to leave it out.
-
-    A tuple, because a hybrid query makes two hundred of them and a frozen dataclass takes three times as long to make.
-    """
-
-    id: str
-    score: float
-    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +217,17 @@ class Store(Protocol):
         """Return exactly how many points `where` finds."""
         ...
 
-    def search_dense(self, vector: Vector, limit: int, where: Tests, *, with_payload: bool = True) -> list[ScoredPoint]:
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these `Found.ids`, by their `Found.keys`."""
+        ...
+
+    def search_dense(self, vector: Vector, limit: int, where: Tests, *, with_payload: bool = True) -> Found:
         """Return the nearest points by cosine, best first, equal scores in order of id."""
         ...
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first, equal scores in order of id.
 
         `corpus` names the points that the inverse document frequency counts, whatever `where` says: all chunks, or
@@ -277,29 +265,6 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
     if store.shared is not None:
         store.shared.info = info
         store.shared.loaded = True
-
-
-def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[ScoredPoint]:
-    """Return the best `limit` points, equal scores in order of id, also where equal scores straddle the cut.
-
-    Which of several equal scores an engine keeps depends on the order in which it happened to store them, so two
-    ingestions of one corpus would answer differently. Asking for a few more settles nearly every cut at once.
-
-    Args:
-        fetch: asks the engine for so many points.
-        limit: how many are wanted.
-    """
-    surplus = _FIRST_SURPLUS
-    while True:
-        found = sorted(fetch(limit + surplus), key=_by_score)
-        settled = len(found) < limit + surplus or found[-1].score < found[limit - 1].score
-        if settled or surplus >= _LAST_SURPLUS:
-            return found[:limit]
-        surplus *= 8
-
-
-def _by_score(point: ScoredPoint) -> tuple[float, str]:
-    return -point.score, point.id
 
 
 def payload_path(key: str) -> str:

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,16 +26,15 @@ from ragbraid.nodes.store import (
     WRITE_BATCH,
     Payload,
     Point,
-    ScoredPoint,
     SharedState,
     Test,
     Tests,
     is_exact_number,
     payload_path,
     point_of,
-    settle_ties,
 )
 from ragbraid.nodes.store_client_errors import plain_sentence
+from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
 from ragbraid.registry.errors import RagbraidError
 from ragbraid.registry.knowledge import Scalar
 from ragbraid.registry.resources import SparseVector
@@ -182,8 +181,12 @@ class ClientStore:
             return []
         with self._call():
             records = self._client.retrieve(self._name, list(ids), with_payload=True, with_vectors=with_vectors)
-        found = {str(record.id): _from_client(record) for record in records}
+        found = {point.id: point for point in map(_from_client, records)}
         return [found[id_] for id_ in ids if id_ in found]
+
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these ids."""
+        return {_key(point.id): point.payload for point in self.get(ids)}
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
         """Yield the points that `where` finds, in order of id."""
@@ -204,18 +207,18 @@ class ClientStore:
 
     def search_dense(
         self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the nearest points by cosine, best first."""
         return self._search(vector.tolist(), DENSE, limit, where, None, with_payload)
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first."""
         from qdrant_client import models
 
         if not vector.indices:
-            return []
+            return NOTHING_FOUND
         params = None
         if corpus is not CHUNKS:
             params = models.SearchParams(idf=models.IdfCorpusParams(corpus=_filter(corpus)))
@@ -232,10 +235,10 @@ class ClientStore:
 
     def _search(
         self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None, with_payload: bool
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         tests = _filter(where) if where else None
 
-        def fetch(count: int) -> list[ScoredPoint]:
+        def fetch(count: int) -> Found:
             with self._call():
                 found = self._client.query_points(
                     self._name,
@@ -246,7 +249,10 @@ class ClientStore:
                     with_payload=with_payload,
                     search_params=params,
                 ).points
-            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+            ids = [str(point.id) for point in found]
+            scores = [point.score for point in found]
+            payloads = [point.payload or {} for point in found] if with_payload else ()
+            return Found(ids, [_key(id_) for id_ in ids], scores, payloads)
 
         return settle_ties(fetch, limit)
 
@@ -312,6 +318,10 @@ def open_server(
         shared=None,
         release=client.close,
     )
+
+
+def _key(id_: str) -> int:
+    return int(id_.replace("-", ""), 16)
 
 
 def _terms(vector: SparseVector) -> models.SparseVector:

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,11 @@ from ragbraid.nodes.store import (
     WRITE_BATCH,
     Payload,
     Point,
-    ScoredPoint,
     SharedState,
     Tests,
-    settle_ties,
 )
 from ragbraid.nodes.store_edge_values import configuration, from_engine, to_engine, to_filter
+from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
 from ragbraid.registry.errors import DamagedStoreError, ServiceError
 from ragbraid.registry.resources import SparseVector
 
@@ -183,8 +182,14 @@ class EdgeStore:
         """Return the points of these ids that exist, in the order asked for."""
         with self._plain_errors():
             records = self._shard().retrieve(list(ids), with_payload=True, with_vector=with_vectors)
-        found = {str(record.id): from_engine(record) for record in records}
+        found = {point.id: point for point in map(from_engine, records)}
         return [found[id_] for id_ in ids if id_ in found]
+
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these ids."""
+        with self._plain_errors():
+            records: list[Any] = self._shard().retrieve(list(ids), with_payload=True, with_vector=False)
+            return {record.id.int: record.payload or {} for record in records}
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
         """Yield the points that `where` finds, in order of id."""
@@ -210,7 +215,7 @@ class EdgeStore:
 
     def search_dense(
         self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the nearest points by cosine, best first."""
         import qdrant_edge as edge
 
@@ -218,12 +223,12 @@ class EdgeStore:
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first."""
         import qdrant_edge as edge
 
         if not vector.indices:
-            return []
+            return NOTHING_FOUND
         terms = edge.SparseVector(list(vector.indices), list(vector.values))
         params = None
         if corpus is not CHUNKS:
@@ -297,18 +302,21 @@ class EdgeStore:
                 kind="failed",
             )
 
-    def _search(self, query: Any, limit: int, where: Tests, params: Any, with_payload: bool) -> list[ScoredPoint]:
+    def _search(self, query: Any, limit: int, where: Tests, params: Any, with_payload: bool) -> Found:
         import qdrant_edge as edge
 
         tests = to_filter(where) if where else None
 
-        def fetch(count: int) -> list[ScoredPoint]:
+        def fetch(count: int) -> Found:
             request = edge.QueryRequest(
                 limit=count, query=query, filter=tests, with_payload=with_payload, params=params
             )
             with self._plain_errors():
-                found = self._shard().query(request)
-            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+                points: list[Any] = self._shard().query(request)
+            ids = [point.id for point in points]
+            scores = [point.score for point in points]
+            payloads = [point.payload or {} for point in points] if with_payload else ()
+            return Found(ids, [id_.int for id_ in ids], scores, payloads)
 
         return settle_ties(fetch, limit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -193,7 +193,7 @@ class KnowledgeBase(Protocol):
         embedder: str,
         sparse: str,
         fetch_k: int,
-        fuse: Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]],
+        fuse: Callable[[Mapping[str, Sequence[Hashable]]], Sequence[tuple[Hashable, float]]],
         where: Where | None = None,
     ) -> list[Hit]:
         """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
