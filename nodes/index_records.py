@@ -185,6 +185,7 @@ def compare(
     wanted: Sequence[WantedChunk],
     before: Mapping[ChunkKey, StoredChunk],
     killed: Mapping[ChunkKey, StoredChunk],
+    donors: Mapping[str, str],
     work: Work,
     *,
     keep_old_chunks: bool,
@@ -196,6 +197,7 @@ def compare(
         wanted: all chunks that the source shall have.
         before: its committed chunks.
         killed: what a killed update wrote, for all sources.
+        donors: a committed point of any source for every `embed_hash` whose vector is stored under another key.
         work: collects the result; its `step` is set.
         keep_old_chunks: whether committed chunks that are no longer wanted stay.
         force: embed every chunk again.
@@ -222,6 +224,8 @@ def compare(
                 work.copy.append((item, half.id))
         elif old is not None and has_vector:
             work.copy.append((item, old.id))
+        elif (donor := donors.get(item.embed_hash)) is not None:
+            work.copy.append((item, donor))
         else:
             work.embed[item.key] = item
     gone = set() if keep_old_chunks else before.keys() - {item.key for item in wanted}
@@ -229,6 +233,20 @@ def compare(
     unchanged = len(wanted) - added
     rewritten = added - sum(item.key not in before for item in wanted)
     return added, len(gone) + rewritten, unchanged
+
+
+def hashes_without_vector(
+    wanted: Sequence[WantedChunk], before: Mapping[ChunkKey, StoredChunk], killed: Mapping[ChunkKey, StoredChunk]
+) -> set[str]:
+    """Return the `embed_hash` of every chunk whose vector is not stored under its own key."""
+    return {
+        item.embed_hash
+        for item in wanted
+        if all(
+            stored is None or stored.embed_hash != item.embed_hash
+            for stored in (before.get(item.key), killed.get(item.key))
+        )
+    }
 
 
 def count_tokens(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +24,7 @@ from ragbraid.nodes.index_records import (
     compare,
     count_tokens,
     draft_source,
+    hashes_without_vector,
     is_unchanged,
     report_source,
 )
@@ -253,16 +254,26 @@ class Update:
         work.records = [draft.record for draft in counted]
         after = self._records_after(work)
         work.step = average_step(sum(r.tokens for r in after), sum(len(r.chunk_ids) for r in after))
+        donors = {} if force else self._donors(counted, before)
         reports = {}
         for draft in counted:
             source = draft.record.source
             known = before.get(source, {})
             added, deleted, unchanged = compare(
-                draft.chunks, known, self._killed, work, keep_old_chunks=keep_old_chunks, force=force
+                draft.chunks, known, self._killed, donors, work, keep_old_chunks=keep_old_chunks, force=force
             )
             status: Literal["added", "updated"] = "updated" if source in self._records else "added"
             reports[source] = report_source(source, status, added=added, deleted=deleted, unchanged=unchanged)
         return reports
+
+    def _donors(
+        self, drafts: Sequence[SourceDraft], before: Mapping[str, Mapping[ChunkKey, StoredChunk]]
+    ) -> dict[str, str]:
+        """Find vectors of texts that have moved: the same text under another source, id or heading."""
+        wanted: set[str] = set()
+        for draft in drafts:
+            wanted |= hashes_without_vector(draft.chunks, before.get(draft.record.source, {}), self._killed)
+        return self._writer.donors(sorted(wanted))
 
     def _records_after(self, work: Work) -> list[DocumentRecord]:
         after = {**self._records, **{record.source: record for record in work.records}}

@@ -74,6 +74,20 @@ class UpdateWriter:
         points = self._store.scroll(CHUNKS & _written_after(self._committed))
         return {chunk.key: chunk for chunk in map(StoredChunk.from_point, points)}
 
+    def donors(self, hashes: Iterable[str]) -> dict[str, str]:
+        """Return a committed point for each `embed_hash` that some chunk of any source has.
+
+        Committed points only: of what a killed update wrote, this one may write over any part.
+        """
+        if self._committed == 0:
+            return {}
+        found: dict[str, str] = {}
+        for batch in _batches(hashes):
+            same_text = Tests(must=(Test("embed_hash", any_of=tuple(batch)),))
+            for point in self._store.scroll(CHUNKS & visible_at(self._committed) & same_text):
+                found.setdefault(point.payload["embed_hash"], point.id)
+        return found
+
     # --- recovering ------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -134,7 +148,7 @@ class UpdateWriter:
         self._new_ids |= {point.id for point in points}
 
     def _copy(self, work: Work) -> None:
-        """Write chunks whose vector is stored while something else of them has changed."""
+        """Write chunks whose vector is stored already: something else of them has changed, or the text has moved."""
         for batch in _batches(work.copy):
             donors = {point.id: point for point in self._store.get([id_ for _, id_ in batch], with_vectors=True)}
             self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)

@@ -44,7 +44,7 @@ DENSE = "dense"
 SPARSE = "sparse"
 FOREVER = 1_000_000_000_000
 """`gen_to` of a point that no update has replaced."""
-INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source")
+INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash")
 INDEXED_INTEGERS = ("gen_from", "gen_to")
 WRITE_BATCH = 256
 """How many points go to an engine in one operation."""
