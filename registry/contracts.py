@@ -63,7 +63,7 @@ class SourceFailure(Contract):
 class DocumentSet(Contract):
     """What a loader found: the documents, what failed, and whether it saw its whole scope.
 
-    `scope` names what the loader looked at (a folder, a file). `complete` is false when something in that scope may
+    `scope` names what the loader looked at (a folder, a file), by the same name wherever the project lies. `complete` is false when something in that scope may
     have been missed, and then no clean-up mode may take a missing source for a deleted one.
     """
 
@@ -304,6 +304,7 @@ class SourceReport(Contract):
     chunks_deleted: int = 0
     chunks_unchanged: int = 0
     reason: str | None = None
+    """Why it failed, that it is empty, or where it was moved."""
 
 
 class IndexReport(Contract):
@@ -317,11 +318,15 @@ class IndexReport(Contract):
     unchanged: int = 0
     deleted: int = 0
     failed: int = 0
+    empty: int = 0
+    """How many of the sources that were read hold no text."""
     chunks_added: int = 0
     chunks_deleted: int = 0
     chunks_unchanged: int = 0
     embedded: int = 0
     """How many texts were sent to the embedder."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know besides, one sentence each."""
 
 
 T = TypeVar("T")
