@@ -121,7 +121,7 @@ def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[Sou
             seen[chunk.id] = chunk
             by_source[chunk.source].append(chunk)
         elif (first.source, first.text, first.text_to_embed) == (chunk.source, chunk.text, chunk.text_to_embed):
-            repeated[chunk.source] = repeated.get(chunk.source, 0) + 1
+            repeated[chunk.source] = repeated.get(chunk.source, 0) + (chunk.kind != "atom")
         else:
             raise NodeInputError(
                 f"Two different chunks have the id `{chunk.id}`: one of `{first.source}`, one of `{chunk.source}`."
@@ -174,8 +174,11 @@ def _is_covered(record: DocumentRecord, chunks: ChunkSet, cleanup: Cleanup) -> b
 
 
 def _embed(update: IndexUpdate, chunks: Sequence[Chunk], embedder: Embedder, batch_size: int) -> None:
-    """Embed and write in batches of texts of like length, whose padding costs an embedder least."""
-    ordered = iter(sorted(chunks, key=lambda chunk: (len(chunk.text_to_embed), chunk.source, chunk.id)))
+    """Embed and write in batches of texts of like length, whose padding costs an embedder least.
+
+    Atoms come last: a chunk carries what a model said about it, and once it is stored nothing of that is asked again.
+    """
+    ordered = iter(sorted(chunks, key=lambda c: (c.kind == "atom", len(c.text_to_embed), c.source, c.id)))
     done = 0
     while batch := list(islice(ordered, batch_size)):
         update.write(batch, embedder.embed_documents([chunk.text_to_embed for chunk in batch]))

@@ -106,6 +106,9 @@ def total(
         chunks_added=sum(report.chunks_added for report in reports),
         chunks_deleted=sum(report.chunks_deleted for report in reports),
         chunks_unchanged=sum(report.chunks_unchanged for report in reports),
+        atoms_added=sum(report.atoms_added for report in reports),
+        atoms_deleted=sum(report.atoms_deleted for report in reports),
+        atoms_unchanged=sum(report.atoms_unchanged for report in reports),
         embedded=embedded,
         notes=tuple(notes),
     )

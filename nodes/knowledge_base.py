@@ -13,16 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import JsonValue
+
 from ragbraid.nodes.index_update import update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
+from ragbraid.nodes.knowledge_base_atoms import ATOMS, found_through, nearest_atoms, not_of, require_atoms
 from ragbraid.nodes.knowledge_base_filter import FieldChecker
 from ragbraid.nodes.knowledge_base_hits import FuseKeys, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     DOCUMENTS,
     EVERYTHING,
     SPARSE,
+    WRITE_BATCH,
     Store,
     Test,
     Tests,
@@ -145,6 +150,36 @@ class QdrantKnowledgeBase:
 
         return self._read(search)
 
+    def search_atoms(
+        self,
+        vector: Vector,
+        *,
+        embedder: str,
+        top_k: int,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Return the chunks with the nearest questions by cosine, best first, each once.
+
+        Raises:
+            SettingsError: it holds no atoms, `embedder` is not the model that filled it, or `where` names a field it
+                does not have.
+        """
+
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
+            self._require_same_embedder(info, embedder, vector)
+            require_atoms(info, where)
+            tests = visible & not_of(exclude) & self._tests(where, info)
+            nearest = nearest_atoms(lambda limit: self._dense(vector, limit, tests, info, using=ATOM), top_k)
+            ids = tuple({id_ for _, id_ in nearest})
+            stored = self._store.scroll(CHUNKS & visible & Tests(must=(Test("chunk_id", any_of=ids),)))
+            chunks = {(point.payload["source"], point.payload["chunk_id"]): point.payload for point in stored}
+            if not nearest.keys() <= chunks.keys():
+                raise _MovedOnError
+            return found_through(nearest, chunks)
+
+        return to_hits(self._read(search), ATOMS, COSINE)
+
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
         wanted = tuple(dict.fromkeys(chunk_ids))
@@ -158,6 +193,19 @@ class QdrantKnowledgeBase:
 
         found = self._read(read)
         return [found[id_] for id_ in wanted if id_ in found]
+
+    def recall(self, stamps: Sequence[str]) -> dict[str, JsonValue]:
+        """Return what models said before, by stamp; unknown stamps are left out."""
+        found: dict[str, JsonValue] = {}
+        if not self._store.exists():
+            return found
+        wanted = list(dict.fromkeys(stamps))
+        for start in range(0, len(wanted), WRITE_BATCH):
+            batch = tuple(wanted[start : start + WRITE_BATCH])
+            for point in self._store.scroll(CHUNKS & Tests(must=(Test("enriched_by", any_of=batch),))):
+                said = point.payload["enrichments"]
+                found |= {stamp: said[stamp] for stamp in batch if stamp in said}
+        return found
 
     def documents(self) -> Iterator[DocumentRecord]:
         """Yield the record of every committed source, in order of source."""
@@ -232,9 +280,16 @@ class QdrantKnowledgeBase:
         return first(), later.result()
 
     def _dense(
-        self, vector: Vector, limit: int, tests: Tests, info: KnowledgeBaseInfo, *, with_payload: bool = True
+        self,
+        vector: Vector,
+        limit: int,
+        tests: Tests,
+        info: KnowledgeBaseInfo,
+        *,
+        using: str = DENSE,
+        with_payload: bool = True,
     ) -> Found:
-        return _not_ahead(self._store.search_dense(vector, limit, tests, with_payload=with_payload), info)
+        return _not_ahead(self._store.search_dense(vector, limit, tests, using=using, with_payload=with_payload), info)
 
     def _sparse(
         self,

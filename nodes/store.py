@@ -3,13 +3,16 @@
 `store_edge` (the engine in the process) and `store_client` (qdrant-client: local mode and a server) implement `Store`;
 one contract suite runs over all of them. Nothing outside these adapters knows which engine it talks to.
 
-Everything of a knowledge base lives in one collection, so that records and chunks cannot disagree. Points of records
-carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract suite
-checks both on every engine).
+Everything of a knowledge base lives in one collection, so that records, chunks and atoms cannot disagree. Points of
+records carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract
+suite checks both on every engine). Atoms carry their vector under a name of their own and no term weights, so that
+searches among chunks neither meet them nor need a filter against them, and no frequency counts them.
 
 Payload of a chunk (`kind: "chunk"`, id by `index_records.chunk_point_id`):
     chunk_id, document_id, source, index, text, embed_text, title, section_path, chunk_kind, span_start, span_end,
-    parent_id, language, made_by, metadata (a mapping), gen_from, gen_to.
+    parent_id, language, made_by, metadata (a mapping), gen_from, gen_to; and where models were asked about it:
+    enrichments (a mapping of their answers by stamp), enriched_by (its keys).
+Payload of an atom (`kind: "atom"`): as of a chunk; parent_id names the chunk, text is the question.
 Payload of a document record (`kind: "document"`, id by `index_records.record_point_id`):
     source, document_id, record (a `DocumentRecord` as JSON), gen_from, gen_to. Its `state` follows from visibility.
 Payload of the info record (`kind: "info"`, id `INFO_ID`): info (a `KnowledgeBaseInfo` as JSON).
@@ -44,7 +47,9 @@ DENSE = "dense"
 SPARSE = "sparse"
 FOREVER = 1_000_000_000_000
 """`gen_to` of a point that no update has replaced."""
-INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash")
+ATOM = "atom"
+"""The vector of atoms; made in a collection when its first atoms come."""
+INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash", "parent_id", "enriched_by")
 INDEXED_INTEGERS = ("gen_from", "gen_to")
 WRITE_BATCH = 256
 """How many points go to an engine in one operation."""
@@ -81,6 +86,11 @@ class Point:
     dense: Vector | None = None
     sparse: SparseVector | None = None
 
+    @property
+    def dense_name(self) -> str:
+        """The name under which its dense vector is stored."""
+        return ATOM if self.payload.get("kind") == ATOM else DENSE
+
 
 def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> Point:
     """Make a point of what an engine gave back: `vectors` by name, those it was asked for and has."""
@@ -88,7 +98,7 @@ def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> P
         return Point(id_, payload or {})
     import numpy as np
 
-    dense, terms = vectors.get(DENSE), vectors.get(SPARSE)
+    dense, terms = vectors.get(DENSE, vectors.get(ATOM)), vectors.get(SPARSE)
     return Point(
         id=id_,
         payload=payload or {},
@@ -135,6 +145,8 @@ class Tests:
 
 EVERYTHING = Tests()
 CHUNKS = Tests(must=(Test("kind", equals="chunk"),))
+ATOMS = Tests(must=(Test("kind", equals="atom"),))
+CHUNKS_AND_ATOMS = Tests(must=(Test("kind", any_of=("chunk", "atom")),))
 DOCUMENTS = Tests(must=(Test("kind", equals="document"),))
 
 
@@ -158,6 +170,8 @@ class SharedState:
 
 class Store(Protocol):
     """One Qdrant collection with the named vectors `dense` (cosine) and `sparse` (with inverse document frequency).
+
+    A third one, `atom` (cosine), is there once `make_room_for_atoms` has been called.
 
     Safe to share between threads. Every method may raise ServiceError with a plain sentence: the engine cannot be
     reached, the folder is in use by another process, is damaged, full or not writable.
@@ -183,6 +197,10 @@ class Store(Protocol):
 
     def create(self, dimension: int) -> None:
         """Create the collection; does nothing where it exists."""
+        ...
+
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
         ...
 
     def drop(self) -> None:
@@ -221,8 +239,13 @@ class Store(Protocol):
         """Return the payloads of the points that exist of these `Found.ids`, by their `Found.keys`."""
         ...
 
-    def search_dense(self, vector: Vector, limit: int, where: Tests, *, with_payload: bool = True) -> Found:
-        """Return the nearest points by cosine, best first, equal scores in order of id."""
+    def search_dense(
+        self, vector: Vector, limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
+    ) -> Found:
+        """Return the nearest points by cosine, best first, equal scores in order of id.
+
+        `using` names the vector: `DENSE` finds chunks, `ATOM` atoms.
+        """
         ...
 
     def search_sparse(
@@ -279,10 +302,10 @@ def is_exact_number(value: Scalar) -> bool:
 
 
 def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payload:
-    """Lay a chunk out as the payload of its point."""
+    """Lay a chunk or an atom out as the payload of its point."""
     span = chunk.span
-    return {
-        "kind": "chunk",
+    payload: Payload = {
+        "kind": "atom" if chunk.kind == "atom" else "chunk",
         "chunk_id": chunk.id,
         "document_id": chunk.document_id,
         "source": chunk.source,
@@ -301,6 +324,9 @@ def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payl
         "gen_from": gen_from,
         "gen_to": gen_to,
     }
+    if chunk.enrichments:
+        payload |= {"enrichments": dict(chunk.enrichments), "enriched_by": sorted(chunk.enrichments)}
+    return payload
 
 
 def chunk_from_payload(payload: Payload) -> Chunk:
@@ -320,6 +346,7 @@ def chunk_from_payload(payload: Payload) -> Chunk:
         language=payload["language"],
         made_by=payload["made_by"],
         metadata=payload["metadata"],
+        enrichments=payload.get("enrichments", {}),
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     INDEXED_INTEGERS,
@@ -131,6 +132,16 @@ class ClientStore:
                 for key in INDEXED_INTEGERS:
                     self._client.create_payload_index(self._name, key, models.PayloadSchemaType.INTEGER)
 
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
+        from qdrant_client import models
+
+        vector = models.DenseVectorConfig(size=dimension, distance=models.Distance.COSINE)
+        with self._call():
+            known = self._client.get_collection(self._name).config.params.vectors
+            if not isinstance(known, dict) or ATOM not in known:
+                self._client.create_vector_name(self._name, ATOM, models.DenseVectorNameConfig(dense=vector))
+
     def drop(self) -> None:
         """Delete the collection."""
         with self._call():
@@ -206,10 +217,10 @@ class ClientStore:
             return self._client.count(self._name, _filter(where), exact=True).count
 
     def search_dense(
-        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
     ) -> Found:
         """Return the nearest points by cosine, best first."""
-        return self._search(vector.tolist(), DENSE, limit, where, None, with_payload)
+        return self._search(vector.tolist(), using, limit, where, None, with_payload)
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
@@ -335,7 +346,7 @@ def _to_client(point: Point) -> models.PointStruct:
 
     vectors: dict[str, Any] = {}
     if point.dense is not None:
-        vectors[DENSE] = point.dense.tolist()
+        vectors[point.dense_name] = point.dense.tolist()
     if point.sparse is not None:
         vectors[SPARSE] = _terms(point.sparse)
     return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)

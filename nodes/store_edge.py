@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     INDEXED_INTEGERS,
@@ -121,6 +122,12 @@ class EdgeStore:
                 draft.rename(self._folder)
             self._load()
 
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
+        import qdrant_edge as edge
+
+        self._update(edge.UpdateOperation.create_dense_vector(ATOM, dimension, edge.Distance.Cosine))
+
     def drop(self) -> None:
         """Delete the collection with its folder."""
         with self._engine.lock:
@@ -214,12 +221,12 @@ class EdgeStore:
             return int(self._shard().count(edge.CountRequest(exact=True, filter=to_filter(where))))
 
     def search_dense(
-        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
     ) -> Found:
         """Return the nearest points by cosine, best first."""
         import qdrant_edge as edge
 
-        return self._search(edge.Query.Nearest(vector.tolist(), using=DENSE), limit, where, None, with_payload)
+        return self._search(edge.Query.Nearest(vector.tolist(), using=using), limit, where, None, with_payload)
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
