@@ -375,9 +375,7 @@ def _condition(test: Test) -> models.Filter:
     if test.equals is not None:
         must.append(_equals(path, test.equals))
     if test.any_of is not None:
-        # An empty `should` would match everything, an empty list of ids matches nothing.
-        accepted: list[Any] = [_equals(path, value) for value in test.any_of]
-        must.append(models.Filter(should=accepted) if accepted else models.HasIdCondition(has_id=[]))
+        must.append(_any_of(path, test.any_of))
     if any(bound is not None for bound in (test.gte, test.lte, test.lt, test.gt)):
         bounds = models.Range(gte=test.gte, gt=test.gt, lte=test.lte, lt=test.lt)
         must.append(models.FieldCondition(key=path, range=bounds))
@@ -385,6 +383,17 @@ def _condition(test: Test) -> models.Filter:
         empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=path))
         (must_not if test.exists else must).append(empty)
     return models.Filter(must=must, must_not=must_not)
+
+
+def _any_of(path: str, values: tuple[Scalar, ...]) -> Any:
+    from qdrant_client import models
+
+    texts = [value for value in values if isinstance(value, str)]
+    if not values:
+        return models.HasIdCondition(has_id=[])  # an empty `should` would match everything
+    if len(texts) == len(values):  # one lookup, where `should` would make one comparison for each
+        return models.FieldCondition(key=path, match=models.MatchAny(any=texts))
+    return models.Filter(should=[_equals(path, value) for value in values])
 
 
 def _equals(path: str, value: Scalar) -> models.FieldCondition:
