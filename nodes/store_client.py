@@ -13,7 +13,7 @@ import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ragbraid.nodes.store import (
@@ -28,16 +28,12 @@ from ragbraid.nodes.store import (
     Payload,
     Point,
     SharedState,
-    Test,
     Tests,
-    is_exact_number,
-    payload_path,
-    point_of,
 )
-from ragbraid.nodes.store_client_errors import plain_sentence
+from ragbraid.nodes.store_client_errors import local_sentence, plain_sentence
+from ragbraid.nodes.store_client_values import from_client, to_client, to_filter, to_terms
 from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
 from ragbraid.registry.errors import RagbraidError
-from ragbraid.registry.knowledge import Scalar
 from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
@@ -81,6 +77,7 @@ class ClientStore:
         lock: AbstractContextManager[Any],
         shared: SharedState | None,
         release: Any,
+        folder: Path | None = None,
     ) -> None:
         self._client = client
         self._name = name
@@ -88,6 +85,7 @@ class ClientStore:
         self._lock = lock
         self._shared = shared
         self._release = release
+        self._folder = folder
         self._open = True
         self._known_to_exist = False
 
@@ -153,7 +151,7 @@ class ClientStore:
     def upsert(self, points: Sequence[Point]) -> None:
         """Write points, each replacing the point of the same id as a whole."""
         for start in range(0, len(points), WRITE_BATCH):
-            batch = [_to_client(point) for point in points[start : start + WRITE_BATCH]]
+            batch = [to_client(point) for point in points[start : start + WRITE_BATCH]]
             with self._call():
                 self._client.upsert(self._name, batch, wait=True)
 
@@ -163,7 +161,7 @@ class ClientStore:
             if ids:
                 self._client.set_payload(self._name, payload, points=list(ids), wait=True)
             if where is not None:
-                self._client.set_payload(self._name, payload, points=_filter(where), wait=True)
+                self._client.set_payload(self._name, payload, points=to_filter(where), wait=True)
 
     def set_sparse(self, items: Mapping[str, SparseVector]) -> None:
         """Replace the sparse vectors of existing points."""
@@ -172,7 +170,7 @@ class ClientStore:
         pairs = list(items.items())
         for start in range(0, len(pairs), WRITE_BATCH):
             batch = [
-                models.PointVectors(id=id_, vector={SPARSE: _terms(vector)})
+                models.PointVectors(id=id_, vector={SPARSE: to_terms(vector)})
                 for id_, vector in pairs[start : start + WRITE_BATCH]
             ]
             with self._call():
@@ -184,7 +182,7 @@ class ClientStore:
             if ids:
                 self._client.delete(self._name, list(ids), wait=True)
             if where is not None:
-                self._client.delete(self._name, _filter(where), wait=True)
+                self._client.delete(self._name, to_filter(where), wait=True)
 
     def get(self, ids: Sequence[str], *, with_vectors: bool = False) -> list[Point]:
         """Return the points of these ids that exist, in the order asked for."""
@@ -192,7 +190,7 @@ class ClientStore:
             return []
         with self._call():
             records = self._client.retrieve(self._name, list(ids), with_payload=True, with_vectors=with_vectors)
-        found = {point.id: point for point in map(_from_client, records)}
+        found = {point.id: point for point in map(from_client, records)}
         return [found[id_] for id_ in ids if id_ in found]
 
     def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
@@ -205,16 +203,21 @@ class ClientStore:
         while True:
             with self._call():
                 records, offset = self._client.scroll(
-                    self._name, _filter(where), limit=page, offset=offset, with_payload=True, with_vectors=with_vectors
+                    self._name,
+                    to_filter(where),
+                    limit=page,
+                    offset=offset,
+                    with_payload=True,
+                    with_vectors=with_vectors,
                 )
-            yield from map(_from_client, records)
+            yield from map(from_client, records)
             if offset is None:
                 return
 
     def count(self, where: Tests) -> int:
         """Return exactly how many points `where` finds."""
         with self._call():
-            return self._client.count(self._name, _filter(where), exact=True).count
+            return self._client.count(self._name, to_filter(where), exact=True).count
 
     def search_dense(
         self, vector: NDArray[np.float32], limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
@@ -232,8 +235,8 @@ class ClientStore:
             return NOTHING_FOUND
         params = None
         if corpus is not CHUNKS:
-            params = models.SearchParams(idf=models.IdfCorpusParams(corpus=_filter(corpus)))
-        return self._search(_terms(vector), SPARSE, limit, where, params, with_payload)
+            params = models.SearchParams(idf=models.IdfCorpusParams(corpus=to_filter(corpus)))
+        return self._search(to_terms(vector), SPARSE, limit, where, params, with_payload)
 
     def flush(self) -> None:
         """Nothing to do: every write was waited for; local mode commits each to its SQLite file."""
@@ -247,7 +250,7 @@ class ClientStore:
     def _search(
         self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None, with_payload: bool
     ) -> Found:
-        tests = _filter(where) if where else None
+        tests = to_filter(where) if where else None
 
         def fetch(count: int) -> Found:
             with self._call():
@@ -276,6 +279,8 @@ class ClientStore:
         except RagbraidError:
             raise
         except Exception as error:  # the client raises httpx, grpc, numpy, sqlite and its own errors
+            if self._folder is not None:
+                raise local_sentence(error, self._folder, self._name) from error
             raise plain_sentence(error, self._location) from error
 
 
@@ -293,7 +298,7 @@ def open_local(path: str | os.PathLike[str], name: str) -> ClientStore:
             try:
                 local = _LocalClient(key)
             except Exception as error:  # portalocker, SQLite and file system errors
-                raise plain_sentence(error, key) from error
+                raise local_sentence(error, Path(key), name, opening=True) from error
             if not in_memory:
                 _locals[key] = local
         local.handles += 1
@@ -307,7 +312,15 @@ def open_local(path: str | os.PathLike[str], name: str) -> ClientStore:
                 _locals.pop(key, None)
                 held.close()
 
-    return ClientStore(local.client, name, location=f"{key} ({name})", lock=local.lock, shared=shared, release=release)
+    return ClientStore(
+        local.client,
+        name,
+        location=f"{key} ({name})",
+        lock=local.lock,
+        shared=shared,
+        release=release,
+        folder=None if in_memory else Path(key),
+    )
 
 
 def open_server(
@@ -333,73 +346,3 @@ def open_server(
 
 def _key(id_: str) -> int:
     return int(id_.replace("-", ""), 16)
-
-
-def _terms(vector: SparseVector) -> models.SparseVector:
-    from qdrant_client import models
-
-    return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
-
-
-def _to_client(point: Point) -> models.PointStruct:
-    from qdrant_client import models
-
-    vectors: dict[str, Any] = {}
-    if point.dense is not None:
-        vectors[point.dense_name] = point.dense.tolist()
-    if point.sparse is not None:
-        vectors[SPARSE] = _terms(point.sparse)
-    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
-
-
-def _from_client(record: models.Record) -> Point:
-    vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
-    return point_of(str(record.id), record.payload, vectors)
-
-
-def _filter(tests: Tests) -> models.Filter:
-    from qdrant_client import models
-
-    return models.Filter(
-        must=[_condition(test) for test in tests.must], must_not=[_condition(test) for test in tests.must_not]
-    )
-
-
-def _condition(test: Test) -> models.Filter:
-    """Every part of one test must pass, as a filter of its own."""
-    from qdrant_client import models
-
-    path = payload_path(test.key)
-    must: list[Any] = []
-    must_not: list[Any] = []
-    if test.equals is not None:
-        must.append(_equals(path, test.equals))
-    if test.any_of is not None:
-        must.append(_any_of(path, test.any_of))
-    if any(bound is not None for bound in (test.gte, test.lte, test.lt, test.gt)):
-        bounds = models.Range(gte=test.gte, gt=test.gt, lte=test.lte, lt=test.lt)
-        must.append(models.FieldCondition(key=path, range=bounds))
-    if test.exists is not None:
-        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=path))
-        (must_not if test.exists else must).append(empty)
-    return models.Filter(must=must, must_not=must_not)
-
-
-def _any_of(path: str, values: tuple[Scalar, ...]) -> Any:
-    from qdrant_client import models
-
-    texts = [value for value in values if isinstance(value, str)]
-    if not values:
-        return models.HasIdCondition(has_id=[])  # an empty `should` would match everything
-    if len(texts) == len(values):  # one lookup, where `should` would make one comparison for each
-        return models.FieldCondition(key=path, match=models.MatchAny(any=texts))
-    return models.Filter(should=[_equals(path, value) for value in values])
-
-
-def _equals(path: str, value: Scalar) -> models.FieldCondition:
-    from qdrant_client import models
-
-    if is_exact_number(value):
-        number = float(value)
-        return models.FieldCondition(key=path, range=models.Range(gte=number, lte=number))
-    return models.FieldCondition(key=path, match=models.MatchValue(value=cast(bool | int | str, value)))

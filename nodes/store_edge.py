@@ -32,9 +32,10 @@ from ragbraid.nodes.store import (
     SharedState,
     Tests,
 )
+from ragbraid.nodes.store_damage import damaged, names_in
 from ragbraid.nodes.store_edge_values import configuration, from_engine, to_engine, to_filter
 from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
-from ragbraid.registry.errors import DamagedStoreError, ServiceError
+from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
@@ -358,18 +359,6 @@ def _failure(error: BaseException, folder: Path) -> ServiceError:
     elif "dimension error" in lower or "no point with id" in lower:
         sentence = f"{place}: {text}"
     else:
-        return _damaged(folder, _first_line(text))
+        names = names_in(folder)
+        return damaged(folder, text, is_only_this=bool(names) and names <= _OWN_ENTRIES)
     return ServiceError(sentence, kind="failed")
-
-
-def _damaged(folder: Path, reason: str) -> ServiceError:
-    sentence = f"knowledge base {folder} failed, its files may be damaged or not Qdrant's: {reason}"
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    if names and names <= _OWN_ENTRIES:
-        sentence += "; delete it with `ragbraid kb drop`, or delete that folder, and ingest again"
-        return DamagedStoreError(sentence, folder=str(folder))
-    return ServiceError(f"{sentence}; choose another `path` or `name`, or look at what lies there", kind="failed")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:200] if text.strip() else "no reason given"

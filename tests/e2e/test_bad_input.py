@@ -294,6 +294,23 @@ def test_a_damaged_knowledge_base_is_dropped_when_asked_and_filled_again(project
     assert sources().keys() == before
 
 
+def test_a_damaged_knowledge_base_of_local_mode_is_dropped_and_filled_again(
+    project: Path, vectors: ScriptedLLM
+) -> None:
+    bind(project, vectors.base_url, more='\n[resources.kb]\nuse = "qdrant.local"\npath = "local"\n')
+    assert ingest().exit_code == 0
+    before = sources().keys()
+    [file] = (project / "local/collection").glob("*/storage.sqlite")
+    file.write_bytes(b"\x00damage\xff")
+    sentence = f"knowledge base {project / 'local'} failed, its files may be damaged or not Qdrant's: "
+    for command in (("run", "dense_only.yaml", *ASK), ("kb", "verify"), ("ingest", "ingest.yaml", "-i", "folder=docs")):
+        assert_sentence(run_apart(*command, folder=project), sentence, "delete it with `ragbraid kb drop`")
+    dropped = run_apart("kb", "drop", "--yes", folder=project)
+    assert (dropped.exit_code, (project / "local").exists()) == (0, False)
+    assert ingest().exit_code == 0
+    assert sources().keys() == before
+
+
 def test_a_damaged_folder_that_holds_other_files_is_never_deleted(project: Path) -> None:
     folder = project / ".ragbraid/kb/default"
     (folder / "edge_config.json").write_bytes(b"\x00damage\xff")
