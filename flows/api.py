@@ -17,6 +17,7 @@ from ragbraid.flows.resources import PlanResources, ResourcePool, check_resource
 from ragbraid.flows.runner import Listener, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
+from ragbraid.registry.context import project_folder
 from ragbraid.registry.errors import RagbraidError, SettingsError
 
 if TYPE_CHECKING:
@@ -138,15 +139,16 @@ class Flow:
         from ragbraid.flows.scheduler import run_plan
 
         try:
-            return await run_plan(
-                self.plan,
-                inputs,
-                resources=self.resources,
-                executor=executor,
-                listener=listener,
-                cache=self._cache,
-                trace=trace,
-            )
+            with project_folder(self.project.folder):
+                return await run_plan(
+                    self.plan,
+                    inputs,
+                    resources=self.resources,
+                    executor=executor,
+                    listener=listener,
+                    cache=self._cache,
+                    trace=trace,
+                )
         except RagbraidError as error:
             redacted(error)
             raise

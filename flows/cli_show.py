@@ -66,25 +66,25 @@ def ranking_text(ranking: Ranking) -> str:
 
 
 def report_text(report: IndexReport) -> str:
-    """Return the totals of an index run and a line for every source that changed or failed."""
+    """Return the totals of an index run, a line for every source that changed, failed or is empty, and the notes."""
     sources = (
         f"knowledge base `{report.knowledge_base}`, generation {report.generation}: "
         f"{report.added} added, {report.updated} updated, {report.unchanged} unchanged, "
-        f"{report.deleted} deleted, {report.failed} failed"
+        f"{report.deleted} deleted, {report.failed} failed" + (f", {report.empty} empty" if report.empty else "")
     )
     chunks = (
         f"chunks: {report.chunks_added} added, {report.chunks_deleted} deleted, {report.chunks_unchanged} unchanged; "
         f"{report.embedded} embedded"
     )
-    changed = [source for source in report.sources if source.status != "unchanged"]
-    return "\n".join([sources, chunks, *_source_lines(changed)])
+    told = [source for source in report.sources if source.status != "unchanged" or source.reason]
+    return "\n".join([sources, chunks, *_source_lines(told), *(f"note: {note}" for note in report.notes)])
 
 
 def _source_lines(sources: Iterable[Any], limit: int = 20) -> list[str]:
     sources = list(sources)
-    failed_first = sorted(sources, key=lambda source: source.status != "failed")
+    failed_first = sorted(sources, key=lambda source: (source.status != "failed", source.reason is None))
     lines = [
-        f"  {source.status:<8} {source.source}" + (f": {source.reason}" if source.reason else "")
+        f"  {source.status:<9} {source.source}" + (f": {source.reason}" if source.reason else "")
         for source in failed_first[:limit]
     ]
     if len(sources) > limit:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, JsonValue, PositiveInt
 
+from ragbraid.nodes.enriching import Answers, ask_once, make_stamp
 from ragbraid.nodes.prompts import Language, choose_language, load_template
 from ragbraid.nodes.reasoning import (
     Asking,
@@ -17,24 +17,19 @@ from ragbraid.nodes.reasoning import (
     Line,
     PromptLanguage,
     Temperature,
-    Texts,
     ask_in,
     bounded,
     gather,
     without_repeats,
 )
-from ragbraid.registry.context import report_degraded, report_note, report_progress
-from ragbraid.registry.contracts import Chunk, ChunkSet, Hit
+from ragbraid.registry.context import report_degraded, report_note
+from ragbraid.registry.contracts import Chunk, ChunkSet, Hit, SourceFailure
 from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 _NAMESPACE = uuid.UUID("0f6c8f5a-3f43-5c0b-9d0e-52f1f3a7a6d1")
-_FAILURES_OF_ONE_CHUNK = ("invalid_output", "truncated", "refused")
-"""Failures that say something about a single chunk; any other one would meet all of them."""
 
 
 class AtomQuestions(Draft):
@@ -45,6 +40,7 @@ class AtomQuestions(Draft):
 
 @node(
     "enrich.tag_atoms",
+    cacheable=False,
     example="""
     chunks: {use: chunk.recursive, documents: $documents}
     tagged: {use: enrich.tag_atoms, chunks: $chunks, max_questions: 10}
@@ -54,6 +50,7 @@ async def tag_atoms(
     chunks: ChunkSet,
     *,
     llm: LLM,
+    kb: KnowledgeBase | None = None,
     prompt: Annotated[str | None, PromptFile(("passages", "max_questions", "rule", "key", "language"))] = None,
     max_questions: Annotated[int, Field(ge=1, le=100)] = 10,
     max_untagged_share: Annotated[float, Field(ge=0, le=1)] = 0.2,
@@ -66,11 +63,16 @@ async def tag_atoms(
 
     The atomic tagging of PIKE-RAG (Wang et al. 2025), at temperature 0 where that has 0.7, so that unchanged chunks
     keep their atoms. An atom follows its chunk, has its id as `parent_id`, and its source, title and metadata; its own
-    id follows from both, so a rerun gives the same. Repeated questions are left out. A chunk whose answer had the wrong
-    form or was cut off stays without atoms, which marks the step as degraded.
+    id follows from both, so a rerun gives the same. Repeated questions are left out.
+
+    A chunk that the knowledge base holds as it was tagged before (same text, title, prompt, settings and model) keeps
+    its questions, and the model is not asked about it. Where the model fails, the sources that it left unfinished are
+    reported as failed and stay in the knowledge base as they are; the others go on. A chunk whose answer had the wrong
+    form or was cut off stays without atoms, which marks the step as degraded; it is asked about again by the next run.
 
     Args:
         chunks: the chunks to tag; atoms among them stay as they are.
+        kb: the knowledge base that the chunks will go to.
         prompt: a template file that replaces ours; it may hold the blocks `system` and `user`, or be the user message.
         max_questions: how many questions the model may write for one chunk; more go back to it as a mistake.
         max_untagged_share: fail when a larger share of the chunks than this gets no atom.
@@ -81,42 +83,39 @@ async def tag_atoms(
 
     Raises:
         NodeInputError: the template is wrong.
-        ServiceError: the model failed, or gave too many chunks no question (kind `invalid_output`).
+        ServiceError: the model failed from the start, or gave too many chunks no question (kind `invalid_output`).
     """
     how = Asking(prompt, max_tokens, temperature, language)
     form = bounded(AtomQuestions, "questions", max_questions)
-    plain = [chunk for chunk in chunks.chunks if chunk.kind != "atom"]
-    if not plain:
-        return chunks
-    done = 0
-    failures: dict[str, ServiceError] = {}
-
-    async def tag(chunk: Chunk) -> Texts:
-        nonlocal done
-        try:
-            found = await _ask_about(chunk, llm, form, how, max_questions)
-        except ServiceError as error:
-            if error.kind not in _FAILURES_OF_ONE_CHUNK:
-                raise
-            failures[chunk.id] = error
-            if len(failures) > max_untagged_share * len(plain):
-                raise _too_few(len(failures), len(plain), failures, max_untagged_share) from None
-            found = ()
-        done += 1
-        report_progress("tag chunks", done, len(plain))
-        return found
-
-    tagged = dict(zip((chunk.id for chunk in plain), await _map(plain, tag, concurrency), strict=True))
-    _require_enough(tagged, failures, max_untagged_share)
     made_by = _fingerprint(llm, how, max_questions)
+    plain = [chunk for chunk in chunks.chunks if chunk.kind != "atom"]
+    stamps = {chunk.id: _stamp(chunk, made_by, how) for chunk in plain}
+
+    async def tag(chunk: Chunk) -> JsonValue:
+        return list(await _ask_about(chunk, llm, form, how, max_questions))
+
+    answers = await ask_once(
+        {stamps[chunk.id]: chunk for chunk in plain},
+        tag,
+        kb=kb,
+        concurrency=concurrency,
+        label="tag chunks",
+        most_unusable=int(max_untagged_share * len(plain)),
+    )
+    if answers.recalled:
+        report_note(f"{sum(stamps[c.id] in answers.recalled for c in plain)} chunks kept the questions they had")
+    tagged = _without_failed(chunks, stamps, answers.failed)
+    _require_enough(tagged, stamps, answers, max_untagged_share)
     merged: list[Chunk] = []
-    for chunk in chunks.chunks:
-        merged.append(chunk)
-        merged += [_atom(chunk, question, made_by) for question in tagged.get(chunk.id, ())]
-    return chunks.model_copy(update={"chunks": tuple(merged)})
+    for chunk in tagged.chunks:
+        stamp = stamps.get(chunk.id) if chunk.kind != "atom" else None
+        merged += [chunk] if stamp not in answers.said else _with_atoms(chunk, stamp, answers.said[stamp], made_by)
+    return tagged.model_copy(update={"chunks": tuple(merged)})
 
 
-async def _ask_about(chunk: Chunk, llm: LLM, form: type[AtomQuestions], how: Asking, max_questions: int) -> Texts:
+async def _ask_about(
+    chunk: Chunk, llm: LLM, form: type[AtomQuestions], how: Asking, max_questions: int
+) -> Sequence[str]:
     shown = Hit(
         id=chunk.id,
         text=chunk.text,
@@ -132,10 +131,24 @@ async def _ask_about(chunk: Chunk, llm: LLM, form: type[AtomQuestions], how: Ask
     return without_repeats(draft.questions)
 
 
+def _stamp(chunk: Chunk, made_by: str, how: Asking) -> str:
+    # Our own template does not show where a chunk comes from, so a file that was moved need not be tagged anew.
+    place = None if how.prompt is None else chunk.source
+    return make_stamp(
+        "tag_atoms", made_by, chunk.text, chunk.title, chunk.section_path, place, _language_of(chunk, how)
+    )
+
+
 def _language_of(chunk: Chunk, how: Asking) -> Language:
     if how.language == "auto" and chunk.language in ("en", "zh"):
         return "zh" if chunk.language == "zh" else "en"
     return choose_language(chunk.text, how.language)
+
+
+def _with_atoms(chunk: Chunk, stamp: str, said: JsonValue, made_by: str) -> list[Chunk]:
+    questions = [str(question) for question in said] if isinstance(said, list) else []
+    stamped = chunk.model_copy(update={"enrichments": {**chunk.enrichments, stamp: said}})
+    return [stamped, *(_atom(chunk, question, made_by) for question in questions)]
 
 
 def _atom(chunk: Chunk, question: str, made_by: str) -> Chunk:
@@ -155,47 +168,45 @@ def _atom(chunk: Chunk, question: str, made_by: str) -> Chunk:
     )
 
 
-def _require_enough(tagged: dict[str, Texts], failures: dict[str, ServiceError], max_share: float) -> None:
-    untagged = sum(1 for questions in tagged.values() if not questions)
-    if untagged > max_share * len(tagged):
-        raise _too_few(untagged, len(tagged), failures, max_share)
-    if failures:
-        report_degraded(_summary(untagged, len(tagged), failures))
+def _without_failed(chunks: ChunkSet, stamps: Mapping[str, str], failed: Mapping[str, ServiceError]) -> ChunkSet:
+    """Take the sources out that are not finished because the model failed, and report them as failed."""
+    reasons = {
+        chunk.source: failed[stamps[chunk.id]] for chunk in reversed(chunks.chunks) if stamps.get(chunk.id) in failed
+    }
+    if not reasons:
+        return chunks
+    failures = [
+        SourceFailure(source=record.source, reason=f"Its chunks could not be tagged: {reasons[record.source]}")
+        for record in chunks.sources
+        if record.source in reasons
+    ]
+    report_degraded(f"{len(failures)} of {len(chunks.sources)} sources could not be tagged: {failures[0].reason}")
+    return chunks.model_copy(
+        update={
+            "chunks": tuple(chunk for chunk in chunks.chunks if chunk.source not in reasons),
+            "sources": tuple(record for record in chunks.sources if record.source not in reasons),
+            "failures": (*chunks.failures, *failures),
+        }
+    )
+
+
+def _require_enough(tagged: ChunkSet, stamps: Mapping[str, str], answers: Answers, max_share: float) -> None:
+    mine = [stamps[chunk.id] for chunk in tagged.chunks if chunk.kind != "atom"]
+    errors = [answers.unusable[stamp] for stamp in mine if stamp in answers.unusable]
+    untagged = len(errors) + sum(1 for stamp in mine if answers.said.get(stamp) == [])
+    summary = f"{untagged} of {len(mine)} chunks got no question"
+    if errors:
+        summary += f", {len(errors)} of them because of a failure: {str(errors[0]).rstrip('.')}"
+    if untagged > max_share * len(mine):
+        allowed = f"`max_untagged_share` allows {max_share:.0%}"
+        raise ServiceError(f"{summary} ({allowed}).", kind="invalid_output")
+    if errors:
+        report_degraded(summary)
     elif untagged:
-        report_note(_summary(untagged, len(tagged), failures))
-
-
-def _too_few(untagged: int, total: int, failures: dict[str, ServiceError], max_share: float) -> ServiceError:
-    allowed = f"`max_untagged_share` allows {max_share:.0%}"
-    return ServiceError(f"{_summary(untagged, total, failures)} ({allowed}).", kind="invalid_output")
-
-
-def _summary(untagged: int, total: int, failures: dict[str, ServiceError]) -> str:
-    summary = f"{untagged} of {total} chunks got no question"
-    if not failures:
-        return summary
-    first = str(next(iter(failures.values()))).rstrip(".")
-    return f"{summary}, {len(failures)} of them because of a failure: {first}"
+        report_note(summary)
 
 
 def _fingerprint(llm: LLM, how: Asking, max_questions: int) -> str:
     templates = [load_template("tag_atoms", "en"), load_template("tag_atoms", "zh")]
     settings = (llm.identity, how.prompt or templates, how.temperature, how.language, max_questions)
     return hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
-
-
-async def _map(items: Sequence[T], work: Callable[[T], Awaitable[R]], concurrency: int) -> list[R]:
-    """Do the work for every item, results in the order of the items; the first failure stops the rest."""
-    gate = asyncio.Semaphore(concurrency)
-
-    async def one(item: T) -> R:
-        async with gate:
-            return await work(item)
-
-    tasks = [asyncio.create_task(one(item)) for item in items]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,14 +7,15 @@ depend on the order of the lists, and ties are broken by the best rank in any li
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ragbraid.registry.contracts import Hit, Ranking, RouteScore, ScoreKind
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.suggest import nearest
 
+K = TypeVar("K", bound=Hashable)
 Weights = dict[str, float] | list[float] | None
 RankVariant = Literal["standard", "scaled", "qdrant"]
 SingleList = Literal["renormalise", "passthrough"]
@@ -85,14 +86,14 @@ def fuse_by_rank(
 
 
 def vote_by_rank(
-    lists: Mapping[str, Sequence[str]], *, k: float = 60.0, weights: Weights = None, top_k: int | None = None
-) -> list[tuple[str, float]]:
+    lists: Mapping[str, Sequence[Hashable]], *, k: float = 60.0, weights: Weights = None, top_k: int | None = None
+) -> list[tuple[Hashable, float]]:
     """Fuse lists of ids as `fuse_by_rank` fuses rankings (variant `standard`): ids with their scores, best first.
 
     For a knowledge base, which makes hits only of what is left after the fusion.
 
     Args:
-        lists: unique ids, best first, by the name of their route.
+        lists: unique ids, best first, by the name of their route; ids of any kind.
         k: added to every rank; at least 1.
         weights: see `weigh`.
         top_k: how many ids to keep; all of them when None.
@@ -101,21 +102,26 @@ def vote_by_rank(
         NodeInputError: the weights do not fit the lists.
     """
     by_name = _checked(list(lists), weights)
-    votes: dict[str, list[float]] = {}
-    best: dict[str, int] = {}
+    scores: dict[Hashable, float] = {}
+    best: dict[Hashable, int] = {}
+    repeated: dict[Hashable, list[float]] = {}
     for name, ids in lists.items():
         weight = by_name[name]
         if weight == 0:
             continue
         for rank, id_ in enumerate(ids, start=1):
-            if id_ in votes:
-                votes[id_].append(weight / (k + rank))
-                best[id_] = min(rank, best[id_])
-            else:
-                votes[id_] = [weight / (k + rank)]
+            vote = weight / (k + rank)
+            if id_ not in scores:
+                scores[id_] = vote
                 best[id_] = rank
-    scores = add_up(votes)
-    return sorted(scores.items(), key=lambda item: (-item[1], best[item[0]]))[:top_k]
+                continue
+            repeated.setdefault(id_, [scores[id_]]).append(vote)
+            best[id_] = min(rank, best[id_])
+    scores.update(add_up(repeated))
+    # Sorting is stable: one score keeps the order of best ranks, and one best rank that of first appearance.
+    ordered = sorted(scores, key=best.__getitem__)
+    ordered.sort(key=scores.__getitem__, reverse=True)
+    return [(id_, scores[id_]) for id_ in ordered[:top_k]]
 
 
 def weigh(lists: Mapping[str, Ranking], weights: Weights) -> list[Route]:
@@ -186,7 +192,7 @@ def collect(routes: Iterable[Route]) -> dict[str, Candidate]:
     return candidates
 
 
-def add_up(contributions: Mapping[str, Iterable[float]]) -> dict[str, float]:
+def add_up(contributions: Mapping[K, Iterable[float]]) -> dict[K, float]:
     """Sum the contributions to every id, exactly, so that the order of the lists does not matter."""
     return {id_: math.fsum(parts) for id_, parts in contributions.items()}
 

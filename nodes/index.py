@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
+from ragbraid.nodes.index_report import describe_sources, find_moved, note_left_behind, total
 from ragbraid.registry.context import report_degraded, report_progress
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord, SourceReport
 from ragbraid.registry.errors import NodeInputError, RunError
@@ -40,11 +41,12 @@ def upsert(
     allow_mass_delete: bool = False,
     force: bool = False,
 ) -> IndexReport:
-    """Bring a knowledge base in line with a chunk set, embedding only what has changed.
+    """Bring a knowledge base in line with a chunk set, embedding only texts that it does not hold yet.
 
-    The update becomes visible all at once when it is complete; until then, and when it is cut off, searches see the
-    index as it was before. A run after a cut-off one continues where that stopped. Modes of clean-up as in
-    LangChain's indexing API, except that a source counts as seen only as a whole.
+    A text that has moved to another source keeps its vector. The update becomes visible all at once when it is
+    complete; until then, and when it is cut off, searches see the index as it was before. A run after a cut-off one
+    continues where that stopped. Modes of clean-up as in LangChain's indexing API, except that a source counts as seen
+    only as a whole.
 
     Args:
         chunks: all chunks of every source that was read, with the sources themselves.
@@ -55,7 +57,8 @@ def upsert(
             chunks of changed sources; `scoped_full` also removes sources of the same scope that are missing from this
             run; `full` removes every source that is missing from this run.
         batch_size: texts per call of the embedder.
-        max_delete_share: refuse to remove more than this share of the sources that `full` or `scoped_full` look at.
+        max_delete_share: refuse to remove more than this share of the sources that `full` or `scoped_full` look at;
+            one whose content this run brings under a new name has moved and does not count.
         allow_mass_delete: remove however many sources are missing.
         force: embed and write every chunk again, also of unchanged sources.
 
@@ -68,16 +71,26 @@ def upsert(
     failed = {failure.source: failure.reason for failure in chunks.failures}
     sources, repeated = group_by_source(chunks, skip=frozenset(failed))
     with kb.update(embedder=embedder, sparse=sparse, scope=chunks.scope) as update:
+        before = {record.source: record for record in update.sources()}
+        recorded = list(before.values())
         present = {given.record.source for given in sources} | failed.keys()
-        remove = _missing_sources(list(update.sources()), present, chunks, cleanup)
+        remove, notes = _missing_sources(recorded, present, chunks, cleanup)
+        moved = find_moved(remove, recorded, sources)
         if not allow_mass_delete:
-            _refuse_mass_delete(list(update.sources()), remove, chunks, cleanup, max_delete_share)
+            lost = [source for source in remove if source not in moved]
+            covered = [
+                record for record in recorded if _is_covered(record, chunks, cleanup) or record.source in present
+            ]
+            _refuse_mass_delete(lost, len(covered), max_delete_share)
+        if cleanup == "scoped_full":
+            notes += note_left_behind(recorded, present, scope=chunks.scope, removed=remove)
         plan = update.plan(sources, remove=remove, keep_old_chunks=cleanup == "none", force=force)
         _embed(update, plan.to_embed, embedder, batch_size)
         generation = update.commit()
-    reports = [_with_repeated(report, repeated.get(report.source, 0)) for report in plan.sources]
+    reports = describe_sources(plan, sources, before, scope=chunks.scope, moved=moved, repeated=repeated)
     reports += [SourceReport(source=source, status="failed", reason=reason) for source, reason in failed.items()]
-    return _total(kb.name, generation, reports, embedded=len(plan.to_embed))
+    empty = sum(not given.chunks for given in sources)
+    return total(kb.name, generation, reports, embedded=len(plan.to_embed), empty=empty, notes=notes)
 
 
 def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[SourceChunks], dict[str, int]]:
@@ -108,7 +121,7 @@ def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[Sou
             seen[chunk.id] = chunk
             by_source[chunk.source].append(chunk)
         elif (first.source, first.text, first.text_to_embed) == (chunk.source, chunk.text, chunk.text_to_embed):
-            repeated[chunk.source] = repeated.get(chunk.source, 0) + 1
+            repeated[chunk.source] = repeated.get(chunk.source, 0) + (chunk.kind != "atom")
         else:
             raise NodeInputError(
                 f"Two different chunks have the id `{chunk.id}`: one of `{first.source}`, one of `{chunk.source}`."
@@ -119,13 +132,15 @@ def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[Sou
 
 def _missing_sources(
     recorded: Sequence[DocumentRecord], present: set[str], chunks: ChunkSet, cleanup: Cleanup
-) -> list[str]:
-    """Return the recorded sources that the run did not bring and that the clean-up mode removes."""
+) -> tuple[list[str], list[str]]:
+    """Return the recorded sources that the run did not bring and that the clean-up mode removes, and what to tell."""
     if cleanup in ("none", "incremental"):
-        return []
-    missing = [record.source for record in _covered(recorded, chunks, cleanup) if record.source not in present]
+        return [], []
+    missing = [
+        record.source for record in recorded if _is_covered(record, chunks, cleanup) and record.source not in present
+    ]
     if chunks.complete:
-        return missing
+        return missing, []
     if cleanup == "full":
         raise RunError(
             "The clean-up `full` needs a loader that saw everything, and this chunk set is not complete; "
@@ -133,67 +148,39 @@ def _missing_sources(
             kind="refused",
             hint="Load the whole folder, or use `cleanup: incremental`.",
         )
-    if missing:
-        report_degraded(
-            f"{len(missing)} sources of `{chunks.scope}` were not found but stay indexed, because the loader could not "
-            "see its whole scope."
-        )
-    return []
+    if not missing:
+        return [], []
+    note = (
+        f"{len(missing)} sources of `{chunks.scope}` were not found but stay indexed, because the loader could not "
+        "see its whole scope."
+    )
+    report_degraded(note)
+    return [], [note]
 
 
-def _refuse_mass_delete(
-    recorded: Sequence[DocumentRecord],
-    remove: Sequence[str],
-    chunks: ChunkSet,
-    cleanup: Cleanup,
-    max_delete_share: float,
-) -> None:
+def _refuse_mass_delete(lost: Sequence[str], covered: int, max_delete_share: float) -> None:
     """Stop before an empty folder or a wrong path empties an index."""
-    covered = len(_covered(recorded, chunks, cleanup))
-    if len(remove) > max_delete_share * covered:
+    if len(lost) > max_delete_share * covered:
         raise RunError(
-            f"{len(remove)} of {covered} indexed sources are missing from this run (for example `{remove[0]}`), more "
+            f"{len(lost)} of {covered} indexed sources are missing from this run (for example `{lost[0]}`), more "
             f"than the share of {max_delete_share:g} that may be deleted at once; nothing was changed.",
             kind="refused",
             hint="Check what was loaded; if they are really gone, run again with `allow_mass_delete: true`.",
         )
 
 
-def _covered(recorded: Sequence[DocumentRecord], chunks: ChunkSet, cleanup: Cleanup) -> list[DocumentRecord]:
-    return [record for record in recorded if cleanup == "full" or record.scope == chunks.scope]
+def _is_covered(record: DocumentRecord, chunks: ChunkSet, cleanup: Cleanup) -> bool:
+    return cleanup == "full" or record.scope == chunks.scope
 
 
 def _embed(update: IndexUpdate, chunks: Sequence[Chunk], embedder: Embedder, batch_size: int) -> None:
-    """Embed and write in batches of texts of like length, whose padding costs an embedder least."""
-    ordered = iter(sorted(chunks, key=lambda chunk: (len(chunk.text_to_embed), chunk.source, chunk.id)))
+    """Embed and write in batches of texts of like length, whose padding costs an embedder least.
+
+    Atoms come last: a chunk carries what a model said about it, and once it is stored nothing of that is asked again.
+    """
+    ordered = iter(sorted(chunks, key=lambda c: (c.kind == "atom", len(c.text_to_embed), c.source, c.id)))
     done = 0
     while batch := list(islice(ordered, batch_size)):
         update.write(batch, embedder.embed_documents([chunk.text_to_embed for chunk in batch]))
         done += len(batch)
         report_progress("embedding", done, len(chunks))
-
-
-def _with_repeated(report: SourceReport, repeated: int) -> SourceReport:
-    if not repeated:
-        return report
-    return report.model_copy(update={"chunks_unchanged": report.chunks_unchanged + repeated})
-
-
-def _total(name: str, generation: int, reports: Sequence[SourceReport], *, embedded: int) -> IndexReport:
-    def count(status: str) -> int:
-        return sum(report.status == status for report in reports)
-
-    return IndexReport(
-        knowledge_base=name,
-        generation=generation,
-        sources=tuple(reports),
-        added=count("added"),
-        updated=count("updated"),
-        unchanged=count("unchanged"),
-        deleted=count("deleted"),
-        failed=count("failed"),
-        chunks_added=sum(report.chunks_added for report in reports),
-        chunks_deleted=sum(report.chunks_deleted for report in reports),
-        chunks_unchanged=sum(report.chunks_unchanged for report in reports),
-        embedded=embedded,
-    )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ragbraid.nodes.store import Payload, Point, chunk_payload, point_id
+from ragbraid.nodes.store import ATOM, Payload, Point, chunk_payload, point_id
 from ragbraid.registry.contracts import Chunk, SourceReport
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.knowledge import DocumentRecord, SourceChunks
@@ -32,12 +32,21 @@ class WantedChunk:
     digest: str
     embed_hash: str
     tokens: int = -1
-    """Length in tokens of the sparse encoder; negative until counted."""
+    """Length in tokens of the sparse encoder; negative until counted, 0 for atoms, which have no term weights."""
 
     @property
     def key(self) -> ChunkKey:
         """Source and chunk id."""
         return self.chunk.source, self.chunk.id
+
+    @property
+    def is_atom(self) -> bool:
+        """Whether it is a question of another chunk."""
+        return self.chunk.kind == "atom"
+
+    def average_step(self, step: int) -> int:
+        """Return the step of the average that it is stored with: atoms depend on none."""
+        return 0 if self.is_atom else step
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class StoredChunk:
     embed_hash: str
     average_step: int
     tokens: int
+    is_atom: bool = False
 
     @classmethod
     def from_point(cls, point: Point) -> StoredChunk:
@@ -64,6 +74,7 @@ class StoredChunk:
             embed_hash=payload["embed_hash"],
             average_step=payload["average_step"],
             tokens=payload["tokens"],
+            is_atom=payload["kind"] == ATOM,
         )
 
     @property
@@ -73,8 +84,17 @@ class StoredChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """How many chunks, or atoms, of a source are added, deleted and unchanged."""
+
+    added: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceDraft:
-    """What a source shall be: its record and its chunks."""
+    """What a source shall be: its record, and its chunks with their atoms."""
 
     record: DocumentRecord
     chunks: tuple[WantedChunk, ...]
@@ -122,8 +142,8 @@ def record_point_id(record: DocumentRecord) -> str:
 def stored_payload(wanted: WantedChunk, *, step: int, generation: int) -> Payload:
     """Lay out a chunk's point: the chunk, and what the next update compares with."""
     payload = chunk_payload(wanted.chunk, gen_from=generation)
-    payload.update(digest=wanted.digest, embed_hash=wanted.embed_hash, average_step=step, tokens=wanted.tokens)
-    return payload
+    payload.update(digest=wanted.digest, embed_hash=wanted.embed_hash, tokens=wanted.tokens)
+    return payload | {"average_step": wanted.average_step(step)}
 
 
 def average_step(tokens: int, chunks: int) -> int:
@@ -141,7 +161,9 @@ def average_at(step: int) -> float:
     return round(AVERAGE_GRID**step, 6)
 
 
-def draft_source(given: SourceChunks, *, embedder: str, scope: str, old_chunk_ids: Sequence[str] = ()) -> SourceDraft:
+def draft_source(
+    given: SourceChunks, *, embedder: str, scope: str, old_chunk_ids: Sequence[str] = (), old_atoms: int = 0
+) -> SourceDraft:
     """Work out what a source shall be, its tokens not yet counted.
 
     Args:
@@ -149,16 +171,18 @@ def draft_source(given: SourceChunks, *, embedder: str, scope: str, old_chunk_id
         embedder: identity of the model.
         scope: what its loader looked at.
         old_chunk_ids: chunks that it no longer gives and that stay.
+        old_atoms: how many atoms it no longer gives and stay.
 
     Raises:
-        NodeInputError: two of its chunks have one id.
+        NodeInputError: two of its chunks have one id, or an atom has no chunk.
     """
     chunks = tuple(
         WantedChunk(chunk, chunk_digest(chunk), embed_hash(embedder, chunk.text_to_embed)) for chunk in given.chunks
     )
-    fresh = tuple(item.chunk.id for item in chunks)
-    if len(set(fresh)) < len(fresh):
+    if len({item.key for item in chunks}) < len(chunks):
         raise NodeInputError(f"Two chunks of the source `{given.record.source}` have one id.")
+    fresh = tuple(item.chunk.id for item in chunks if not item.is_atom)
+    _require_parents(given.chunks, frozenset(fresh))
     made_by = sorted({item.chunk.made_by for item in chunks})
     record = DocumentRecord(
         source=given.record.source,
@@ -168,6 +192,8 @@ def draft_source(given: SourceChunks, *, embedder: str, scope: str, old_chunk_id
         pipeline=made_by[0] if len(made_by) == 1 else _sha256("\x1f".join(made_by)) if made_by else "",
         state="committed",
         chunk_ids=(*fresh, *_without(old_chunk_ids, fresh)),
+        atoms=len(chunks) - len(fresh) + old_atoms,
+        old_atoms=old_atoms,
         digest=_sha256("\x1f".join(item.digest for item in chunks)),
         title=given.record.title,
     )
@@ -185,50 +211,71 @@ def compare(
     wanted: Sequence[WantedChunk],
     before: Mapping[ChunkKey, StoredChunk],
     killed: Mapping[ChunkKey, StoredChunk],
+    donors: Mapping[str, str],
     work: Work,
     *,
     keep_old_chunks: bool,
     force: bool,
-) -> tuple[int, int, int]:
+) -> tuple[Tally, Tally]:
     """Add to `work` what one changed source needs.
 
     Args:
         wanted: all chunks that the source shall have.
         before: its committed chunks.
         killed: what a killed update wrote, for all sources.
+        donors: a committed point of any source for every `embed_hash` whose vector is stored under another key.
         work: collects the result; its `step` is set.
         keep_old_chunks: whether committed chunks that are no longer wanted stay.
         force: embed every chunk again.
 
     Returns:
-        How many chunks are added, deleted and unchanged; a chunk with another text to embed is added and deleted.
+        What happens to its chunks and to its atoms; one with another text to embed is added and deleted.
     """
-    added = 0
+    added = set()
     replaced = set()
     for item in wanted:
-        old, half = before.get(item.key), killed.get(item.key)
+        old, half, step = before.get(item.key), killed.get(item.key), item.average_step(work.step)
         has_vector = old is not None and old.embed_hash == item.embed_hash
-        added += not has_vector
-        if not force and old is not None and (old.digest, old.average_step) == (item.digest, work.step):
+        if not has_vector:
+            added.add(item.key)
+        if not force and old is not None and (old.digest, old.average_step) == (item.digest, step):
             continue
         if old is not None:
             replaced.add(item.key)
         if force:
             work.embed[item.key] = item
         elif half is not None and half.embed_hash == item.embed_hash:
-            if (half.digest, half.average_step) == (item.digest, work.step):
+            if (half.digest, half.average_step) == (item.digest, step):
                 work.adopted.add(half.id)
             else:
                 work.copy.append((item, half.id))
         elif old is not None and has_vector:
             work.copy.append((item, old.id))
+        elif (donor := donors.get(item.embed_hash)) is not None:
+            work.copy.append((item, donor))
         else:
             work.embed[item.key] = item
     gone = set() if keep_old_chunks else before.keys() - {item.key for item in wanted}
     work.retire += [before[key].id for key in sorted(replaced | gone)]
-    unchanged = len(wanted) - added
-    rewritten = added - sum(item.key not in before for item in wanted)
-    return added, len(gone) + rewritten, unchanged
+    chunks, atoms = (
+        _tally([item.key for item in wanted if item.is_atom == is_atom], before, added, _of_kind(before, gone, is_atom))
+        for is_atom in (False, True)
+    )
+    return chunks, atoms
+
+
+def hashes_without_vector(
+    wanted: Sequence[WantedChunk], before: Mapping[ChunkKey, StoredChunk], killed: Mapping[ChunkKey, StoredChunk]
+) -> set[str]:
+    """Return the `embed_hash` of every chunk whose vector is not stored under its own key."""
+    return {
+        item.embed_hash
+        for item in wanted
+        if all(
+            stored is None or stored.embed_hash != item.embed_hash
+            for stored in (before.get(item.key), killed.get(item.key))
+        )
+    }
 
 
 def count_tokens(
@@ -240,7 +287,7 @@ def count_tokens(
     generation: int,
     keep_old_chunks: bool,
 ) -> SourceDraft:
-    """Fill in lengths in tokens, and the generation that is going to write the source.
+    """Fill in lengths in tokens, how many atoms stay, and the generation that is going to write the source.
 
     Args:
         draft: the source.
@@ -252,30 +299,62 @@ def count_tokens(
     """
 
     def tokens_of(item: WantedChunk) -> int:
+        if item.is_atom:
+            return 0
         for stored in (before.get(item.key), killed.get(item.key)):
             if stored is not None and stored.embed_hash == item.embed_hash:
                 return stored.tokens
         return count(item.chunk.text_to_embed)
 
     chunks = tuple(replace(item, tokens=tokens_of(item)) for item in draft.chunks)
-    tokens = sum(item.tokens for item in chunks)
-    if keep_old_chunks:
-        tokens += sum(before[key].tokens for key in before.keys() - {item.key for item in chunks})
-    return SourceDraft(draft.record.model_copy(update={"tokens": tokens, "generation": generation}), chunks)
+    kept = [before[key] for key in before.keys() - {item.key for item in chunks}] if keep_old_chunks else []
+    old_atoms = sum(stored.is_atom for stored in kept)
+    found = {
+        "tokens": sum(item.tokens for item in chunks) + sum(stored.tokens for stored in kept),
+        "atoms": sum(item.is_atom for item in chunks) + old_atoms,
+        "old_atoms": old_atoms,
+        "generation": generation,
+    }
+    return SourceDraft(draft.record.model_copy(update=found), chunks)
 
 
 def report_source(
     source: str,
     status: Literal["added", "updated", "unchanged", "deleted"],
-    *,
-    added: int = 0,
-    deleted: int = 0,
-    unchanged: int = 0,
+    chunks: Tally,
+    atoms: Tally,
 ) -> SourceReport:
     """Make the report about one source."""
     return SourceReport(
-        source=source, status=status, chunks_added=added, chunks_deleted=deleted, chunks_unchanged=unchanged
+        source=source,
+        status=status,
+        chunks_added=chunks.added,
+        chunks_deleted=chunks.deleted,
+        chunks_unchanged=chunks.unchanged,
+        atoms_added=atoms.added,
+        atoms_deleted=atoms.deleted,
+        atoms_unchanged=atoms.unchanged,
     )
+
+
+def _of_kind(before: Mapping[ChunkKey, StoredChunk], keys: Iterable[ChunkKey], is_atom: bool) -> int:
+    return sum(before[key].is_atom == is_atom for key in keys)
+
+
+def _tally(
+    wanted: Sequence[ChunkKey], before: Mapping[ChunkKey, StoredChunk], added: Collection[ChunkKey], gone: int
+) -> Tally:
+    new = [key for key in wanted if key in added]
+    return Tally(len(new), gone + sum(key in before for key in new), len(wanted) - len(new))
+
+
+def _require_parents(chunks: Sequence[Chunk], ids: frozenset[str]) -> None:
+    for chunk in chunks:
+        if chunk.kind == "atom" and chunk.parent_id not in ids:
+            raise NodeInputError(
+                f"The atom `{chunk.text}` of the source `{chunk.source}` belongs to the chunk `{chunk.parent_id}`, "
+                "which that source does not have; keep chunks and their atoms together."
+            )
 
 
 def _without(ids: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:

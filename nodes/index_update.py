@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -18,12 +18,14 @@ from ragbraid.nodes.index_records import (
     ChunkKey,
     SourceDraft,
     StoredChunk,
+    Tally,
     Work,
     average_at,
     average_step,
     compare,
     count_tokens,
     draft_source,
+    hashes_without_vector,
     is_unchanged,
     report_source,
 )
@@ -142,22 +144,23 @@ class Update:
                 embedder=self._embedder.identity,
                 scope=self._scope,
                 old_chunk_ids=before.chunk_ids if before is not None and keep_old_chunks else (),
+                old_atoms=before.old_atoms if before is not None and keep_old_chunks else 0,
             )
             if is_unchanged(draft.record, before) and not force:
-                source = draft.record.source
-                reports[source] = report_source(source, "unchanged", unchanged=len(draft.chunks))
+                source, atoms = draft.record.source, draft.record.atoms - draft.record.old_atoms
+                chunks = len(draft.chunks) - atoms
+                reports[source] = report_source(source, "unchanged", Tally(unchanged=chunks), Tally(unchanged=atoms))
             else:
                 changed.append(draft)
         removed = [source for source in sorted(set(remove)) if source in self._records]
         work = Work(removed=removed)
         if changed or removed or self._info.generation == 0:
-            self._begin()
+            self._begin(with_atoms=any(draft.record.atoms for draft in changed))
             reports |= self._compare(changed, work, keep_old_chunks=keep_old_chunks, force=force)
             self._work = work
         self._unwritten = set(work.embed)
-        gone = [report_source(source, "deleted", deleted=len(self._records[source].chunk_ids)) for source in removed]
         return UpdatePlan(
-            sources=(*(reports[given.record.source] for given in sources), *gone),
+            sources=(*(reports[given.record.source] for given in sources), *map(self._report_removed, removed)),
             to_embed=tuple(item.chunk for item in work.embed.values()),
         )
 
@@ -201,17 +204,20 @@ class Update:
             average_length=average_at(self._work.step),
             documents=len(after),
             chunks=sum(len(record.chunk_ids) for record in after),
+            atoms=sum(record.atoms for record in after),
         )
         # Committed: everything from here on is clean-up, which the next update would finish as well.
         self._writer.delete_replaced(self._next)
         self._end()
         return self._next
 
-    def _begin(self) -> None:
+    def _begin(self, *, with_atoms: bool) -> None:
         """Announce the update, then bring what a killed one left into a known state."""
         if not self._is_stored:
             self._store.drop()  # a collection without an info record was killed while it was being created
             self._store.create(self._info.dimension)
+        if with_atoms:
+            self._store.make_room_for_atoms(self._info.dimension)
         self._write_info(updating=True, update_id=self._id)
         if self._must_recover:
             self._writer.recover()
@@ -253,16 +259,30 @@ class Update:
         work.records = [draft.record for draft in counted]
         after = self._records_after(work)
         work.step = average_step(sum(r.tokens for r in after), sum(len(r.chunk_ids) for r in after))
+        donors = {} if force else self._donors(counted, before)
         reports = {}
         for draft in counted:
             source = draft.record.source
             known = before.get(source, {})
-            added, deleted, unchanged = compare(
-                draft.chunks, known, self._killed, work, keep_old_chunks=keep_old_chunks, force=force
+            chunks, atoms = compare(
+                draft.chunks, known, self._killed, donors, work, keep_old_chunks=keep_old_chunks, force=force
             )
             status: Literal["added", "updated"] = "updated" if source in self._records else "added"
-            reports[source] = report_source(source, status, added=added, deleted=deleted, unchanged=unchanged)
+            reports[source] = report_source(source, status, chunks, atoms)
         return reports
+
+    def _donors(
+        self, drafts: Sequence[SourceDraft], before: Mapping[str, Mapping[ChunkKey, StoredChunk]]
+    ) -> dict[str, str]:
+        """Find vectors of texts that have moved: the same text under another source, id or heading."""
+        wanted: set[str] = set()
+        for draft in drafts:
+            wanted |= hashes_without_vector(draft.chunks, before.get(draft.record.source, {}), self._killed)
+        return self._writer.donors(sorted(wanted))
+
+    def _report_removed(self, source: str) -> SourceReport:
+        record = self._records[source]
+        return report_source(source, "deleted", Tally(deleted=len(record.chunk_ids)), Tally(deleted=record.atoms))
 
     def _records_after(self, work: Work) -> list[DocumentRecord]:
         after = {**self._records, **{record.source: record for record in work.records}}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ragbraid.nodes.index_records import average_at
 from ragbraid.nodes.index_update import exclusive
-from ragbraid.nodes.store import CHUNKS, DOCUMENTS, Store, read_info, visible_at
+from ragbraid.nodes.store import ATOMS, CHUNKS, DOCUMENTS, Store, read_info, visible_at
 from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo
 
 MAX_SAMPLES = 5
@@ -17,12 +17,14 @@ MAX_SAMPLES = 5
 
 @dataclass
 class _Stored:
-    """What a pass over the chunks of the committed generation found."""
+    """What a pass over the chunks and atoms of the committed generation found."""
 
     ids_by_source: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     without_vector: list[str] = field(default_factory=list)
     without_terms: list[str] = field(default_factory=list)
     off_grid: list[str] = field(default_factory=list)
+    atoms_by_source: Counter[str] = field(default_factory=Counter)
+    lost_atoms: list[str] = field(default_factory=list)
 
 
 def verify_knowledge_base(store: Store) -> list[str]:
@@ -38,6 +40,7 @@ def verify_knowledge_base(store: Store) -> list[str]:
         for point in store.scroll(DOCUMENTS & visible_at(info.generation))
     ]
     stored = _read_chunks(store, info)
+    _read_atoms(store, info, stored)
     findings = [*_unfinished(store, info), *_compare_sources(records, stored), *_compare_totals(info, records)]
     for ids, what in (
         (stored.without_vector, "have no vector"),
@@ -46,6 +49,8 @@ def verify_knowledge_base(store: Store) -> list[str]:
     ):
         if ids:
             findings.append(f"{len(ids)} chunks {what}: {_sample(ids)}.")
+    if stored.lost_atoms:
+        findings.append(f"{len(stored.lost_atoms)} atoms have no vector or no chunk: {_sample(stored.lost_atoms)}.")
     return findings
 
 
@@ -73,9 +78,19 @@ def _read_chunks(store: Store, info: KnowledgeBaseInfo) -> _Stored:
     return stored
 
 
+def _read_atoms(store: Store, info: KnowledgeBaseInfo, stored: _Stored) -> None:
+    chunks = {(source, id_) for source, ids in stored.ids_by_source.items() for id_ in ids}
+    for point in store.scroll(ATOMS & visible_at(info.generation), with_vectors=True):
+        payload = point.payload
+        stored.atoms_by_source[payload["source"]] += 1
+        if point.dense is None or (payload["source"], payload["parent_id"]) not in chunks:
+            stored.lost_atoms.append(payload["chunk_id"])
+
+
 def _unfinished(store: Store, info: KnowledgeBaseInfo) -> Iterator[str]:
-    total = sum(store.count(kind) for kind in (CHUNKS, DOCUMENTS))
-    visible = sum(store.count(kind & visible_at(info.generation)) for kind in (CHUNKS, DOCUMENTS))
+    kinds = (CHUNKS, ATOMS, DOCUMENTS)
+    total = sum(store.count(kind) for kind in kinds)
+    visible = sum(store.count(kind & visible_at(info.generation)) for kind in kinds)
     if info.updating:
         yield "An update is under way or was cut off; run the ingestion again to finish it."
     elif total != visible:
@@ -95,6 +110,8 @@ def _compare_sources(records: list[DocumentRecord], stored: _Stored) -> Iterator
             details += [f"{len(surplus)} not recorded ({_sample(surplus)})"] * bool(surplus)
             details = details or ["some stored twice"]
             yield f"Source `{source}` records {len(wanted)} chunks but has {len(found)}: {', '.join(details)}."
+        if stored.atoms_by_source[source] != record.atoms:
+            yield f"Source `{source}` records {record.atoms} atoms but has {stored.atoms_by_source[source]}."
     for source in sorted(stored.ids_by_source.keys() - known.keys()):
         ids = stored.ids_by_source[source]
         yield f"Source `{source}` has {len(ids)} chunks but no record: {_sample(ids)}."
@@ -104,6 +121,7 @@ def _compare_totals(info: KnowledgeBaseInfo, records: list[DocumentRecord]) -> I
     for what, recorded, found in (
         ("documents", info.documents, len(records)),
         ("chunks", info.chunks, sum(len(record.chunk_ids) for record in records)),
+        ("atoms", info.atoms, sum(record.atoms for record in records)),
     ):
         if recorded != found:
             yield f"The knowledge base counts {recorded} {what}, but its records hold {found}."

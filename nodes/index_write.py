@@ -20,7 +20,10 @@ from ragbraid.nodes.index_records import (
     stored_payload,
 )
 from ragbraid.nodes.store import (
+    ATOM,
+    ATOMS,
     CHUNKS,
+    CHUNKS_AND_ATOMS,
     DOCUMENTS,
     FOREVER,
     WRITE_BATCH,
@@ -61,18 +64,32 @@ class UpdateWriter:
         return {record.source: record for record in records}
 
     def stored_chunks(self, sources: Iterable[str]) -> dict[str, dict[ChunkKey, StoredChunk]]:
-        """Return the committed chunks of these sources, by source."""
+        """Return the committed chunks of these sources, their atoms among them, by source."""
         found: dict[str, dict[ChunkKey, StoredChunk]] = {}
         for batch in _batches(sources):
-            for point in self._store.scroll(CHUNKS & visible_at(self._committed) & _of_sources(batch)):
+            for point in self._store.scroll(CHUNKS_AND_ATOMS & visible_at(self._committed) & _of_sources(batch)):
                 chunk = StoredChunk.from_point(point)
                 found.setdefault(chunk.source, {})[chunk.key] = chunk
         return found
 
     def killed_chunks(self) -> dict[ChunkKey, StoredChunk]:
         """Return what a killed update wrote into the next generation."""
-        points = self._store.scroll(CHUNKS & _written_after(self._committed))
+        points = self._store.scroll(CHUNKS_AND_ATOMS & _written_after(self._committed))
         return {chunk.key: chunk for chunk in map(StoredChunk.from_point, points)}
+
+    def donors(self, hashes: Iterable[str]) -> dict[str, str]:
+        """Return a committed point for each `embed_hash` that some chunk of any source has.
+
+        Committed points only: of what a killed update wrote, this one may write over any part.
+        """
+        if self._committed == 0:
+            return {}
+        found: dict[str, str] = {}
+        for batch in _batches(hashes):
+            same_text = Tests(must=(Test("embed_hash", any_of=tuple(batch)),))
+            for point in self._store.scroll(CHUNKS_AND_ATOMS & visible_at(self._committed) & same_text):
+                found.setdefault(point.payload["embed_hash"], point.id)
+        return found
 
     # --- recovering ------------------------------------------------------------------------------------------------
 
@@ -85,7 +102,7 @@ class UpdateWriter:
 
     def delete_killed_chunks(self) -> None:
         """Delete what a killed update wrote into the next generation."""
-        self._store.delete(where=CHUNKS & _written_after(self._committed))
+        self._store.delete(where=CHUNKS_AND_ATOMS & _written_after(self._committed))
 
     def delete_replaced(self, generation: int) -> None:
         """Delete what readers of a generation and of later ones do not see any more."""
@@ -119,22 +136,18 @@ class UpdateWriter:
         self._check(after)
 
     def _put(self, payloads: Sequence[Payload], vectors: Matrix | Sequence[Vector], step: int) -> None:
-        texts = [_text_to_embed(payload) for payload in payloads]
-        weights = self._sparse.encode_documents(texts, average_length=average_at(step))
-        points = [
-            Point(
-                chunk_point_id(payload["source"], payload["chunk_id"], self._next),
-                payload,
-                dense=vector,
-                sparse=terms if terms.indices else None,
-            )
-            for payload, vector, terms in zip(payloads, vectors, weights, strict=True)
-        ]
+        texts = [_text_to_embed(payload) for payload in payloads if payload["kind"] != ATOM]
+        weights = iter(self._sparse.encode_documents(texts, average_length=average_at(step)) if texts else ())
+        points = []
+        for payload, vector in zip(payloads, vectors, strict=True):
+            id_ = chunk_point_id(payload["source"], payload["chunk_id"], self._next)
+            terms = None if payload["kind"] == ATOM else next(weights)
+            points.append(Point(id_, payload, dense=vector, sparse=terms if terms and terms.indices else None))
         self._store.upsert(points)
         self._new_ids |= {point.id for point in points}
 
     def _copy(self, work: Work) -> None:
-        """Write chunks whose vector is stored while something else of them has changed."""
+        """Write chunks whose vector is stored already: something else of them has changed, or the text has moved."""
         for batch in _batches(work.copy):
             donors = {point.id: point for point in self._store.get([id_ for _, id_ in batch], with_vectors=True)}
             self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)
@@ -167,7 +180,7 @@ class UpdateWriter:
 
     def _remove_strays(self) -> None:
         """Delete what killed or overtaken updates wrote into the next generation and this one does not want."""
-        written = CHUNKS & _written_after(self._committed)
+        written = CHUNKS_AND_ATOMS & _written_after(self._committed)
         if self._store.count(written) > len(self._new_ids):
             strays = [point.id for point in self._store.scroll(written) if point.id not in self._new_ids]
             for ids in _batches(strays):
@@ -176,8 +189,9 @@ class UpdateWriter:
     def _check(self, after: Sequence[DocumentRecord]) -> None:
         """Count what readers of the next generation would see, before they do."""
         visible = visible_at(self._next)
-        chunks, documents = self._store.count(CHUNKS & visible), self._store.count(DOCUMENTS & visible)
-        if (chunks, documents) != (sum(len(record.chunk_ids) for record in after), len(after)):
+        found = tuple(self._store.count(kind & visible) for kind in (CHUNKS, ATOMS, DOCUMENTS))
+        chunks, atoms = sum(len(record.chunk_ids) for record in after), sum(record.atoms for record in after)
+        if found != (chunks, atoms, len(after)):
             raise ServiceError(
                 f"The store does not hold what was written to it ({self._store.location}), perhaps because another "
                 "process writes to it as well; nothing was committed. Run the ingestion again.",

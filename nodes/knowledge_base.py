@@ -8,30 +8,34 @@ For an embedded store that is a comparison of two references, for a server one m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import JsonValue
 
 from ragbraid.nodes.index_update import update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
+from ragbraid.nodes.knowledge_base_atoms import ATOMS, found_through, nearest_atoms, not_of, require_atoms
 from ragbraid.nodes.knowledge_base_filter import FieldChecker
-from ragbraid.nodes.knowledge_base_hits import FuseIds, to_fused_hits, to_hits
+from ragbraid.nodes.knowledge_base_hits import FuseKeys, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     DOCUMENTS,
     EVERYTHING,
     SPARSE,
-    ScoredPoint,
+    WRITE_BATCH,
     Store,
     Test,
     Tests,
     chunk_from_payload,
-    generation_of,
     read_info,
     visible_at,
 )
+from ragbraid.nodes.store_found import Found
 from ragbraid.registry.contracts import Chunk, Hit, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBaseInfo, Where
@@ -89,7 +93,7 @@ class QdrantKnowledgeBase:
             SettingsError: `embedder` is not the model that filled it, or `where` names a field it does not have.
         """
 
-        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
             self._require_same_embedder(info, embedder, vector)
             return self._dense(vector, top_k, visible & self._tests(where, info), info)
 
@@ -102,7 +106,7 @@ class QdrantKnowledgeBase:
             SettingsError: `sparse` is not the encoder that filled it, or `where` names a field it does not have.
         """
 
-        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[ScoredPoint]:
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
             _require_same("sparse encoder", info, info.sparse, sparse)
             return self._sparse(vector, top_k, visible, visible & self._tests(where, info), info)
 
@@ -116,7 +120,7 @@ class QdrantKnowledgeBase:
         embedder: str,
         sparse: str,
         fetch_k: int,
-        fuse: FuseIds,
+        fuse: FuseKeys,
         where: Where | None = None,
     ) -> list[Hit]:
         """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
@@ -135,13 +139,46 @@ class QdrantKnowledgeBase:
                 lambda: self._sparse(terms, fetch_k, visible, tests, info, with_payload=False),
             )
             routes = {DENSE: (by_meaning, COSINE), SPARSE: (by_terms, _sparse_kind(sparse))}
-            fused = fuse({route: [point.id for point in points] for route, (points, _) in routes.items()})
-            payloads = {point.id: point.payload for point in self._store.get([id_ for id_, _ in fused])}
+            fused = fuse({route: found.keys for route, (found, _) in routes.items()})
+            ids: dict[Hashable, Any] = {}
+            for found in (by_meaning, by_terms):
+                ids.update(zip(found.keys, found.ids, strict=True))
+            payloads = self._store.payloads([ids[key] for key, _ in fused])
             if len(payloads) < len(fused):
                 raise _MovedOnError
             return to_fused_hits(fused, routes, payloads)
 
         return self._read(search)
+
+    def search_atoms(
+        self,
+        vector: Vector,
+        *,
+        embedder: str,
+        top_k: int,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Return the chunks with the nearest questions by cosine, best first, each once.
+
+        Raises:
+            SettingsError: it holds no atoms, `embedder` is not the model that filled it, or `where` names a field it
+                does not have.
+        """
+
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
+            self._require_same_embedder(info, embedder, vector)
+            require_atoms(info, where)
+            tests = visible & not_of(exclude) & self._tests(where, info)
+            nearest = nearest_atoms(lambda limit: self._dense(vector, limit, tests, info, using=ATOM), top_k)
+            ids = tuple({id_ for _, id_ in nearest})
+            stored = self._store.scroll(CHUNKS & visible & Tests(must=(Test("chunk_id", any_of=ids),)))
+            chunks = {(point.payload["source"], point.payload["chunk_id"]): point.payload for point in stored}
+            if not nearest.keys() <= chunks.keys():
+                raise _MovedOnError
+            return found_through(nearest, chunks)
+
+        return to_hits(self._read(search), ATOMS, COSINE)
 
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
@@ -156,6 +193,19 @@ class QdrantKnowledgeBase:
 
         found = self._read(read)
         return [found[id_] for id_ in wanted if id_ in found]
+
+    def recall(self, stamps: Sequence[str]) -> dict[str, JsonValue]:
+        """Return what models said before, by stamp; unknown stamps are left out."""
+        found: dict[str, JsonValue] = {}
+        if not self._store.exists():
+            return found
+        wanted = list(dict.fromkeys(stamps))
+        for start in range(0, len(wanted), WRITE_BATCH):
+            batch = tuple(wanted[start : start + WRITE_BATCH])
+            for point in self._store.scroll(CHUNKS & Tests(must=(Test("enriched_by", any_of=batch),))):
+                said = point.payload["enrichments"]
+                found |= {stamp: said[stamp] for stamp in batch if stamp in said}
+        return found
 
     def documents(self) -> Iterator[DocumentRecord]:
         """Yield the record of every committed source, in order of source."""
@@ -218,9 +268,7 @@ class QdrantKnowledgeBase:
             self._last = None
         raise ServiceError(f"knowledge base `{self._name}` was changed again and again while it was read")
 
-    def _both(
-        self, first: Callable[[], list[ScoredPoint]], second: Callable[[], list[ScoredPoint]]
-    ) -> tuple[list[ScoredPoint], list[ScoredPoint]]:
+    def _both(self, first: Callable[[], Found], second: Callable[[], Found]) -> tuple[Found, Found]:
         """Search by two routes: side by side on a server, which is waited for, and in turn in this process.
 
         An engine in this process holds the interpreter while it searches, so a second thread would only cost the change
@@ -232,9 +280,16 @@ class QdrantKnowledgeBase:
         return first(), later.result()
 
     def _dense(
-        self, vector: Vector, limit: int, tests: Tests, info: KnowledgeBaseInfo, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
-        return _not_ahead(self._store.search_dense(vector, limit, tests, with_payload=with_payload), info)
+        self,
+        vector: Vector,
+        limit: int,
+        tests: Tests,
+        info: KnowledgeBaseInfo,
+        *,
+        using: str = DENSE,
+        with_payload: bool = True,
+    ) -> Found:
+        return _not_ahead(self._store.search_dense(vector, limit, tests, using=using, with_payload=with_payload), info)
 
     def _sparse(
         self,
@@ -245,7 +300,7 @@ class QdrantKnowledgeBase:
         info: KnowledgeBaseInfo,
         *,
         with_payload: bool = True,
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         corpus = CHUNKS & visible if visible else CHUNKS
         found = self._store.search_sparse(terms, limit, tests, corpus=corpus, with_payload=with_payload)
         return _not_ahead(found, info)
@@ -283,10 +338,10 @@ def _require_same(what: str, info: KnowledgeBaseInfo, filled_by: str, given: str
         )
 
 
-def _not_ahead(points: list[ScoredPoint], info: KnowledgeBaseInfo) -> list[ScoredPoint]:
-    if points and generation_of(max(point.id[-8:] for point in points)) > info.generation:
+def _not_ahead(found: Found, info: KnowledgeBaseInfo) -> Found:
+    if found.newest_generation() > info.generation:
         raise _MovedOnError
-    return points
+    return found
 
 
 def _sparse_kind(sparse: str) -> ScoreKind:

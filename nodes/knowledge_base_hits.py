@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from ragbraid.nodes.store import Payload, ScoredPoint, span_from_payload
+from ragbraid.nodes.store import Payload, span_from_payload
+from ragbraid.nodes.store_found import Found
 from ragbraid.registry.contracts import Contract, Hit, RouteScore, ScoreKind
 
 C = TypeVar("C", bound=Contract)
 
-FuseIds = Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]]
-"""Makes of the ids of every route (unique, best first) the fused ids with their scores, best first."""
+FuseKeys = Callable[[Mapping[str, Sequence[Hashable]]], Sequence[tuple[Hashable, float]]]
+"""Makes of the keys of every route (unique, best first) the fused keys with their scores, best first."""
 
 FUSED = "hybrid"
 
@@ -20,47 +21,45 @@ _ROUTE_SCORE_FIELDS = set(RouteScore.model_fields)
 _set = object.__setattr__
 
 
-def to_hits(points: Sequence[ScoredPoint], route: str, kind: ScoreKind) -> list[Hit]:
+def to_hits(found: Found, route: str, kind: ScoreKind) -> list[Hit]:
     """Turn found points into hits, best first; of two points with one chunk id the better one stays."""
-    return [
-        _hit(point.payload, point.score, kind, rank, {route: _route_score(rank, point.score, kind)})
-        for rank, point in enumerate(_unique(points).values(), start=1)
-    ]
+    hits: dict[str, Hit] = {}
+    for score, payload in zip(found.scores, found.payloads, strict=True):
+        if payload["chunk_id"] not in hits:  # a moved file can bring one id from two sources
+            rank = len(hits) + 1
+            hits[payload["chunk_id"]] = _hit(payload, score, kind, rank, {route: _route_score(rank, score, kind)})
+    return list(hits.values())
 
 
 def to_fused_hits(
-    fused: Sequence[tuple[str, float]],
-    routes: Mapping[str, tuple[Sequence[ScoredPoint], ScoreKind]],
-    payloads: Mapping[str, Payload],
+    fused: Sequence[tuple[Hashable, float]],
+    routes: Mapping[str, tuple[Found, ScoreKind]],
+    payloads: Mapping[Hashable, Payload],
 ) -> list[Hit]:
     """Make the hits that a fusion leaves, each with rank and score of every route that found it.
 
     Args:
-        fused: ids of points with their new scores, best first.
+        fused: keys of points with their new scores, best first.
         routes: what every route found, best first, and the kind of its scores.
-        payloads: the payload of every fused point.
+        payloads: the payload of every fused point, by key.
     """
-    by_route = {
-        route: {point.id: (rank, point.score, kind) for rank, point in enumerate(points, start=1)}
-        for route, (points, kind) in routes.items()
-    }
+    places: list[tuple[str, dict[Hashable, int], Sequence[float], ScoreKind]] = [
+        (route, dict(zip(found.keys, range(len(found)), strict=True)), found.scores, kind)
+        for route, (found, kind) in routes.items()
+    ]
     hits: dict[str, Hit] = {}
-    for id_, score in fused:
-        payload, rank = payloads[id_], len(hits) + 1
+    for key, score in fused:
+        payload, rank = payloads[key], len(hits) + 1
         if payload["chunk_id"] in hits:
             continue
-        scores = {route: _route_score(*found[id_]) for route, found in by_route.items() if id_ in found}
+        scores = {}
+        for route, place_of, route_scores, kind in places:
+            place = place_of.get(key)
+            if place is not None:
+                scores[route] = _route_score(place + 1, route_scores[place], kind)
         scores[FUSED] = _route_score(rank, score, "rrf")
         hits[payload["chunk_id"]] = _hit(payload, score, "rrf", rank, scores)
     return list(hits.values())
-
-
-def _unique(points: Sequence[ScoredPoint]) -> dict[str, ScoredPoint]:
-    """Key points by chunk id, best first; a moved file can bring one id from two sources."""
-    found: dict[str, ScoredPoint] = {}
-    for point in points:
-        found.setdefault(point.payload["chunk_id"], point)
-    return found
 
 
 def _hit(payload: Payload, score: float, kind: ScoreKind, rank: int, scores: dict[str, RouteScore]) -> Hit:

@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from ragbraid.nodes.load_files import find_files
 from ragbraid.nodes.load_html import read_html
@@ -23,6 +23,7 @@ from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.node import FilePath, node
 
 FileFormat = Literal["text", "markdown", "html"]
+ScopeName = Annotated[str, Field(min_length=1)]
 
 _FORMATS: dict[str, FileFormat] = {
     ".txt": "text", ".text": "text", ".log": "text", ".rst": "text",
@@ -48,11 +49,11 @@ def load_files(
     encoding: str | None = None,
     max_bytes: PositiveInt = 100_000_000,
     follow_links: bool = False,
+    scope: ScopeName | None = None,
 ) -> DocumentSet:
     """Read text, Markdown and HTML files into documents, in the order of their paths.
 
-    A document's `source` is its path relative to the folder, its `id` is derived from that and from the scope, its
-    `content_hash` is the SHA-256 of the file's bytes, and its title is the first heading, else the `<title>`, else
+    A document's `source` is its path relative to the folder, its `id` is derived from that alone, its `content_hash` is the SHA-256 of the file's bytes, and its title is the first heading, else the `<title>`, else
     the file's name. HTML becomes text with Markdown headings; the front matter of Markdown becomes metadata when it
     is a simple mapping. Line breaks become `\\n`. Hidden files and folders are passed over unless a pattern names them.
 
@@ -63,6 +64,8 @@ def load_files(
         encoding: how the files are encoded; recognised (byte order mark, UTF-8, then by content) when left out.
         max_bytes: size in bytes above which a file is not read but reported.
         follow_links: whether symbolic links are followed; a folder that links lead to twice is read once.
+        scope: what an index knows all of this by when it looks for what is gone; left out, it is the path as seen from
+            the folder of `ragbraid.toml`, else of the flow, or the whole path outside of that, with the patterns.
 
     Raises:
         RunError: nothing exists at the path.
@@ -91,10 +94,15 @@ def load_files(
             continue
         if encoding is None and not used.startswith("utf"):
             guessed[used] = guessed.get(used, 0) + 1
-        documents.append(_document(source, found.scope, text, file_format, raw))
+        documents.append(_document(source, text, file_format, raw))
     report_progress("read files", len(found.files), len(found.files))
     _report_notes(passed_over, found.links, found.special, guessed)
-    return DocumentSet(documents=tuple(documents), failures=tuple(failures), scope=found.scope, complete=found.complete)
+    return DocumentSet(
+        documents=tuple(documents),
+        failures=tuple(failures),
+        scope=scope or found.scope,
+        complete=found.complete,
+    )
 
 
 @node(
@@ -106,7 +114,12 @@ def load_files(
     """,
 )
 def load_jsonl(
-    *, path: Annotated[str, FilePath()], id_field: str = "id", text_field: str = "text", title_field: str = "title"
+    *,
+    path: Annotated[str, FilePath()],
+    id_field: str = "id",
+    text_field: str = "text",
+    title_field: str = "title",
+    scope: ScopeName | None = None,
 ) -> DocumentSet:
     """Read ready passages from a JSON Lines file, one document per line.
 
@@ -120,6 +133,8 @@ def load_jsonl(
         id_field: the field with the id, a text or a whole number.
         text_field: the field with the text.
         title_field: the field with the title; a line may lack it.
+        scope: what an index knows all of this by when it looks for what is gone; left out, it is the path as seen from
+            the folder of `ragbraid.toml`, else of the flow, or the whole path outside of that.
 
     Raises:
         RunError: the file does not exist or cannot be opened.
@@ -131,7 +146,7 @@ def load_jsonl(
     return DocumentSet(
         documents=tuple(passages.documents),
         failures=tuple(passages.failures),
-        scope=passages.scope,
+        scope=scope or passages.scope,
         complete=passages.complete,
     )
 
@@ -160,7 +175,7 @@ def _read_bytes(file: Path, max_bytes: int) -> bytes:
     return raw
 
 
-def _document(source: str, scope: str, text: str, file_format: FileFormat, raw: bytes) -> Document:
+def _document(source: str, text: str, file_format: FileFormat, raw: bytes) -> Document:
     path = PurePosixPath(source)
     if file_format == "html":
         read = read_html(text)
@@ -169,7 +184,7 @@ def _document(source: str, scope: str, text: str, file_format: FileFormat, raw: 
     else:
         read = read_restructured(text) if path.suffix.lower() == ".rst" else ReadText(text)
     return Document(
-        id=str(uuid.uuid5(_NAMESPACE, f"{scope}\x1f{source}")),
+        id=str(uuid.uuid5(_NAMESPACE, source)),
         source=source,
         text=read.text,
         title=read.title or path.stem,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ragbraid.registry.context import current_folder
 from ragbraid.registry.contracts import SourceFailure
 from ragbraid.registry.errors import NodeInputError, RunError
 
@@ -57,14 +58,28 @@ def find_files(path: str, patterns: Sequence[str], exclude: Sequence[str], *, fo
         raise RunError(f"`{path}` {reason}.", kind="input", hint=f"it was looked for at {_absolute(place)}") from error
     if not stat.S_ISDIR(mode):
         only = re.compile(re.escape(place.name))
-        return Found(place.parent, place.as_posix(), [place.name], named=[only])
-    scope = f"{place.as_posix()}/{','.join(patterns)}"
+        return Found(place.parent, name_place(place), [place.name], named=[only])
+    scope = f"{name_place(place)}/{','.join(patterns)}"
     named = [glob_pattern(each) for each in patterns if not each.endswith("*")]
     found = Found(place, scope, named=named)
     walk = _Walk(found, patterns, exclude, follow_links)
     walk.run()
     found.files.sort()
     return found
+
+
+def name_place(place: Path) -> str:
+    """Return what a file or folder is called in an index: its path in the project, or its whole path outside of it.
+
+    So a project may be moved, or lie elsewhere on another machine, and still be known by what its index holds.
+
+    Args:
+        place: the absolute path, links resolved.
+    """
+    folder = current_folder()
+    if folder is not None and place.is_relative_to(folder):
+        return place.relative_to(folder).as_posix()
+    return place.as_posix()
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

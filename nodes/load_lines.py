@@ -13,6 +13,7 @@ from typing import IO, Any, NoReturn
 
 from pydantic import JsonValue, ValidationError
 
+from ragbraid.nodes.load_files import name_place
 from ragbraid.registry.context import report_progress
 from ragbraid.registry.contracts import Document, SourceFailure
 from ragbraid.registry.errors import RunError
@@ -56,7 +57,7 @@ def read_passages(path: str, *, id_field: str, text_field: str, title_field: str
     fields = (id_field, text_field, title_field)
     first_lines: dict[str, int] = {}
     with _open(path, file) as stream:
-        passages = Passages(scope=file.resolve().as_posix())
+        passages = Passages(scope=name_place(file.resolve()))
         try:
             for number, line in _numbered_lines(stream):
                 if number % _PROGRESS_STEP == 0:

@@ -37,11 +37,8 @@ from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Hit, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.node import node
-from ragbraid.registry.reasoning import Choice, ExitCheck, FollowUp, SubQuestions, Thought, Thoughts
+from ragbraid.registry.reasoning import ATOM, Choice, ExitCheck, FollowUp, SubQuestions, Thought, Thoughts
 from ragbraid.registry.resources import LLM
-
-ATOM = "atom"
-"""Key in the metadata of a hit that was found through one of its atomic questions; the value is that question."""
 
 
 @node(

@@ -11,11 +11,14 @@ from typing import Annotated
 from pydantic import Field
 
 from ragbraid.nodes.fusion import vote_by_rank
+from ragbraid.nodes.retrieve_atoms import atoms
 from ragbraid.registry.contracts import Query, Ranking
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.knowledge import KnowledgeBase, Where
 from ragbraid.registry.node import node
 from ragbraid.registry.resources import Embedder, SparseEncoder
+
+__all__ = ["atoms", "dense", "hybrid", "sparse"]
 
 MAX_TOP_K = 10_000
 

@@ -3,13 +3,16 @@
 `store_edge` (the engine in the process) and `store_client` (qdrant-client: local mode and a server) implement `Store`;
 one contract suite runs over all of them. Nothing outside these adapters knows which engine it talks to.
 
-Everything of a knowledge base lives in one collection, so that records and chunks cannot disagree. Points of records
-carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract suite
-checks both on every engine).
+Everything of a knowledge base lives in one collection, so that records, chunks and atoms cannot disagree. Points of
+records carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract
+suite checks both on every engine). Atoms carry their vector under a name of their own and no term weights, so that
+searches among chunks neither meet them nor need a filter against them, and no frequency counts them.
 
 Payload of a chunk (`kind: "chunk"`, id by `index_records.chunk_point_id`):
     chunk_id, document_id, source, index, text, embed_text, title, section_path, chunk_kind, span_start, span_end,
-    parent_id, language, made_by, metadata (a mapping), gen_from, gen_to.
+    parent_id, language, made_by, metadata (a mapping), gen_from, gen_to; and where models were asked about it:
+    enrichments (a mapping of their answers by stamp), enriched_by (its keys).
+Payload of an atom (`kind: "atom"`): as of a chunk; parent_id names the chunk, text is the question.
 Payload of a document record (`kind: "document"`, id by `index_records.record_point_id`):
     source, document_id, record (a `DocumentRecord` as JSON), gen_from, gen_to. Its `state` follows from visibility.
 Payload of the info record (`kind: "info"`, id `INFO_ID`): info (a `KnowledgeBaseInfo` as JSON).
@@ -22,9 +25,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ragbraid.registry.contracts import Chunk, Span
 from ragbraid.registry.knowledge import KnowledgeBaseInfo, Scalar
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ragbraid.nodes.store_found import Found
+
     Vector = NDArray[np.float32]
 
 Payload = dict[str, Any]
@@ -42,15 +47,15 @@ DENSE = "dense"
 SPARSE = "sparse"
 FOREVER = 1_000_000_000_000
 """`gen_to` of a point that no update has replaced."""
-INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source")
+ATOM = "atom"
+"""The vector of atoms; made in a collection when its first atoms come."""
+INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash", "parent_id", "enriched_by")
 INDEXED_INTEGERS = ("gen_from", "gen_to")
 WRITE_BATCH = 256
 """How many points go to an engine in one operation."""
 PAGE = 512
 """How many points a scroll reads at a time."""
 
-_FIRST_SURPLUS = 8
-_LAST_SURPLUS = 4096
 _NAMESPACE = uuid.UUID("5d0b1e52-6b0f-5d0e-9a55-3c1c7d6d4c11")
 
 
@@ -69,11 +74,6 @@ def point_id(kind: str, key: str, gen_from: int = 0) -> str:
     return str(uuid.UUID(bytes=name[:12] + gen_from.to_bytes(4, "big")))
 
 
-def generation_of(id_: str) -> int:
-    """Return the generation that wrote the point of this id."""
-    return int(id_[-8:], 16)
-
-
 INFO_ID = point_id("info", "info")
 
 
@@ -86,6 +86,11 @@ class Point:
     dense: Vector | None = None
     sparse: SparseVector | None = None
 
+    @property
+    def dense_name(self) -> str:
+        """The name under which its dense vector is stored."""
+        return ATOM if self.payload.get("kind") == ATOM else DENSE
+
 
 def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> Point:
     """Make a point of what an engine gave back: `vectors` by name, those it was asked for and has."""
@@ -93,24 +98,13 @@ def point_of(id_: str, payload: Payload | None, vectors: Mapping[str, Any]) -> P
         return Point(id_, payload or {})
     import numpy as np
 
-    dense, terms = vectors.get(DENSE), vectors.get(SPARSE)
+    dense, terms = vectors.get(DENSE, vectors.get(ATOM)), vectors.get(SPARSE)
     return Point(
         id=id_,
         payload=payload or {},
         dense=None if dense is None else np.asarray(dense, dtype=np.float32),
         sparse=None if terms is None else SparseVector(tuple(terms.indices), tuple(terms.values)),
     )
-
-
-class ScoredPoint(NamedTuple):
-    """One result of a search, with its full payload unless the search was told to leave it out.
-
-    A tuple, because a hybrid query makes two hundred of them and a frozen dataclass takes three times as long to make.
-    """
-
-    id: str
-    score: float
-    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +145,8 @@ class Tests:
 
 EVERYTHING = Tests()
 CHUNKS = Tests(must=(Test("kind", equals="chunk"),))
+ATOMS = Tests(must=(Test("kind", equals="atom"),))
+CHUNKS_AND_ATOMS = Tests(must=(Test("kind", any_of=("chunk", "atom")),))
 DOCUMENTS = Tests(must=(Test("kind", equals="document"),))
 
 
@@ -174,6 +170,8 @@ class SharedState:
 
 class Store(Protocol):
     """One Qdrant collection with the named vectors `dense` (cosine) and `sparse` (with inverse document frequency).
+
+    A third one, `atom` (cosine), is there once `make_room_for_atoms` has been called.
 
     Safe to share between threads. Every method may raise ServiceError with a plain sentence: the engine cannot be
     reached, the folder is in use by another process, is damaged, full or not writable.
@@ -199,6 +197,10 @@ class Store(Protocol):
 
     def create(self, dimension: int) -> None:
         """Create the collection; does nothing where it exists."""
+        ...
+
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
         ...
 
     def drop(self) -> None:
@@ -233,13 +235,22 @@ class Store(Protocol):
         """Return exactly how many points `where` finds."""
         ...
 
-    def search_dense(self, vector: Vector, limit: int, where: Tests, *, with_payload: bool = True) -> list[ScoredPoint]:
-        """Return the nearest points by cosine, best first, equal scores in order of id."""
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these `Found.ids`, by their `Found.keys`."""
+        ...
+
+    def search_dense(
+        self, vector: Vector, limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
+    ) -> Found:
+        """Return the nearest points by cosine, best first, equal scores in order of id.
+
+        `using` names the vector: `DENSE` finds chunks, `ATOM` atoms.
+        """
         ...
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first, equal scores in order of id.
 
         `corpus` names the points that the inverse document frequency counts, whatever `where` says: all chunks, or
@@ -279,29 +290,6 @@ def write_info(store: Store, info: KnowledgeBaseInfo) -> None:
         store.shared.loaded = True
 
 
-def settle_ties(fetch: Callable[[int], list[ScoredPoint]], limit: int) -> list[ScoredPoint]:
-    """Return the best `limit` points, equal scores in order of id, also where equal scores straddle the cut.
-
-    Which of several equal scores an engine keeps depends on the order in which it happened to store them, so two
-    ingestions of one corpus would answer differently. Asking for a few more settles nearly every cut at once.
-
-    Args:
-        fetch: asks the engine for so many points.
-        limit: how many are wanted.
-    """
-    surplus = _FIRST_SURPLUS
-    while True:
-        found = sorted(fetch(limit + surplus), key=_by_score)
-        settled = len(found) < limit + surplus or found[-1].score < found[limit - 1].score
-        if settled or surplus >= _LAST_SURPLUS:
-            return found[:limit]
-        surplus *= 8
-
-
-def _by_score(point: ScoredPoint) -> tuple[float, str]:
-    return -point.score, point.id
-
-
 def payload_path(key: str) -> str:
     """Return a key as a JSON path of Qdrant: what follows `metadata.` is one key, dots and spaces included."""
     prefix, dot, name = key.partition(".")
@@ -314,10 +302,10 @@ def is_exact_number(value: Scalar) -> bool:
 
 
 def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payload:
-    """Lay a chunk out as the payload of its point."""
+    """Lay a chunk or an atom out as the payload of its point."""
     span = chunk.span
-    return {
-        "kind": "chunk",
+    payload: Payload = {
+        "kind": "atom" if chunk.kind == "atom" else "chunk",
         "chunk_id": chunk.id,
         "document_id": chunk.document_id,
         "source": chunk.source,
@@ -336,6 +324,9 @@ def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payl
         "gen_from": gen_from,
         "gen_to": gen_to,
     }
+    if chunk.enrichments:
+        payload |= {"enrichments": dict(chunk.enrichments), "enriched_by": sorted(chunk.enrichments)}
+    return payload
 
 
 def chunk_from_payload(payload: Payload) -> Chunk:
@@ -355,6 +346,7 @@ def chunk_from_payload(payload: Payload) -> Chunk:
         language=payload["language"],
         made_by=payload["made_by"],
         metadata=payload["metadata"],
+        enrichments=payload.get("enrichments", {}),
     )
 
 

@@ -10,13 +10,14 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     INDEXED_INTEGERS,
@@ -26,18 +27,13 @@ from ragbraid.nodes.store import (
     WRITE_BATCH,
     Payload,
     Point,
-    ScoredPoint,
     SharedState,
-    Test,
     Tests,
-    is_exact_number,
-    payload_path,
-    point_of,
-    settle_ties,
 )
-from ragbraid.nodes.store_client_errors import plain_sentence
+from ragbraid.nodes.store_client_errors import local_sentence, plain_sentence
+from ragbraid.nodes.store_client_values import from_client, to_client, to_filter, to_terms
+from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
 from ragbraid.registry.errors import RagbraidError
-from ragbraid.registry.knowledge import Scalar
 from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
@@ -81,6 +77,7 @@ class ClientStore:
         lock: AbstractContextManager[Any],
         shared: SharedState | None,
         release: Any,
+        folder: Path | None = None,
     ) -> None:
         self._client = client
         self._name = name
@@ -88,6 +85,7 @@ class ClientStore:
         self._lock = lock
         self._shared = shared
         self._release = release
+        self._folder = folder
         self._open = True
         self._known_to_exist = False
 
@@ -132,6 +130,16 @@ class ClientStore:
                 for key in INDEXED_INTEGERS:
                     self._client.create_payload_index(self._name, key, models.PayloadSchemaType.INTEGER)
 
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
+        from qdrant_client import models
+
+        vector = models.DenseVectorConfig(size=dimension, distance=models.Distance.COSINE)
+        with self._call():
+            known = self._client.get_collection(self._name).config.params.vectors
+            if not isinstance(known, dict) or ATOM not in known:
+                self._client.create_vector_name(self._name, ATOM, models.DenseVectorNameConfig(dense=vector))
+
     def drop(self) -> None:
         """Delete the collection."""
         with self._call():
@@ -143,7 +151,7 @@ class ClientStore:
     def upsert(self, points: Sequence[Point]) -> None:
         """Write points, each replacing the point of the same id as a whole."""
         for start in range(0, len(points), WRITE_BATCH):
-            batch = [_to_client(point) for point in points[start : start + WRITE_BATCH]]
+            batch = [to_client(point) for point in points[start : start + WRITE_BATCH]]
             with self._call():
                 self._client.upsert(self._name, batch, wait=True)
 
@@ -153,7 +161,7 @@ class ClientStore:
             if ids:
                 self._client.set_payload(self._name, payload, points=list(ids), wait=True)
             if where is not None:
-                self._client.set_payload(self._name, payload, points=_filter(where), wait=True)
+                self._client.set_payload(self._name, payload, points=to_filter(where), wait=True)
 
     def set_sparse(self, items: Mapping[str, SparseVector]) -> None:
         """Replace the sparse vectors of existing points."""
@@ -162,7 +170,7 @@ class ClientStore:
         pairs = list(items.items())
         for start in range(0, len(pairs), WRITE_BATCH):
             batch = [
-                models.PointVectors(id=id_, vector={SPARSE: _terms(vector)})
+                models.PointVectors(id=id_, vector={SPARSE: to_terms(vector)})
                 for id_, vector in pairs[start : start + WRITE_BATCH]
             ]
             with self._call():
@@ -174,7 +182,7 @@ class ClientStore:
             if ids:
                 self._client.delete(self._name, list(ids), wait=True)
             if where is not None:
-                self._client.delete(self._name, _filter(where), wait=True)
+                self._client.delete(self._name, to_filter(where), wait=True)
 
     def get(self, ids: Sequence[str], *, with_vectors: bool = False) -> list[Point]:
         """Return the points of these ids that exist, in the order asked for."""
@@ -182,8 +190,12 @@ class ClientStore:
             return []
         with self._call():
             records = self._client.retrieve(self._name, list(ids), with_payload=True, with_vectors=with_vectors)
-        found = {str(record.id): _from_client(record) for record in records}
+        found = {point.id: point for point in map(from_client, records)}
         return [found[id_] for id_ in ids if id_ in found]
+
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these ids."""
+        return {_key(point.id): point.payload for point in self.get(ids)}
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
         """Yield the points that `where` finds, in order of id."""
@@ -191,35 +203,40 @@ class ClientStore:
         while True:
             with self._call():
                 records, offset = self._client.scroll(
-                    self._name, _filter(where), limit=page, offset=offset, with_payload=True, with_vectors=with_vectors
+                    self._name,
+                    to_filter(where),
+                    limit=page,
+                    offset=offset,
+                    with_payload=True,
+                    with_vectors=with_vectors,
                 )
-            yield from map(_from_client, records)
+            yield from map(from_client, records)
             if offset is None:
                 return
 
     def count(self, where: Tests) -> int:
         """Return exactly how many points `where` finds."""
         with self._call():
-            return self._client.count(self._name, _filter(where), exact=True).count
+            return self._client.count(self._name, to_filter(where), exact=True).count
 
     def search_dense(
-        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
+    ) -> Found:
         """Return the nearest points by cosine, best first."""
-        return self._search(vector.tolist(), DENSE, limit, where, None, with_payload)
+        return self._search(vector.tolist(), using, limit, where, None, with_payload)
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first."""
         from qdrant_client import models
 
         if not vector.indices:
-            return []
+            return NOTHING_FOUND
         params = None
         if corpus is not CHUNKS:
-            params = models.SearchParams(idf=models.IdfCorpusParams(corpus=_filter(corpus)))
-        return self._search(_terms(vector), SPARSE, limit, where, params, with_payload)
+            params = models.SearchParams(idf=models.IdfCorpusParams(corpus=to_filter(corpus)))
+        return self._search(to_terms(vector), SPARSE, limit, where, params, with_payload)
 
     def flush(self) -> None:
         """Nothing to do: every write was waited for; local mode commits each to its SQLite file."""
@@ -232,10 +249,10 @@ class ClientStore:
 
     def _search(
         self, query: Any, using: str, limit: int, where: Tests, params: models.SearchParams | None, with_payload: bool
-    ) -> list[ScoredPoint]:
-        tests = _filter(where) if where else None
+    ) -> Found:
+        tests = to_filter(where) if where else None
 
-        def fetch(count: int) -> list[ScoredPoint]:
+        def fetch(count: int) -> Found:
             with self._call():
                 found = self._client.query_points(
                     self._name,
@@ -246,7 +263,10 @@ class ClientStore:
                     with_payload=with_payload,
                     search_params=params,
                 ).points
-            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+            ids = [str(point.id) for point in found]
+            scores = [point.score for point in found]
+            payloads = [point.payload or {} for point in found] if with_payload else ()
+            return Found(ids, [_key(id_) for id_ in ids], scores, payloads)
 
         return settle_ties(fetch, limit)
 
@@ -259,6 +279,8 @@ class ClientStore:
         except RagbraidError:
             raise
         except Exception as error:  # the client raises httpx, grpc, numpy, sqlite and its own errors
+            if self._folder is not None:
+                raise local_sentence(error, self._folder, self._name) from error
             raise plain_sentence(error, self._location) from error
 
 
@@ -276,7 +298,7 @@ def open_local(path: str | os.PathLike[str], name: str) -> ClientStore:
             try:
                 local = _LocalClient(key)
             except Exception as error:  # portalocker, SQLite and file system errors
-                raise plain_sentence(error, key) from error
+                raise local_sentence(error, Path(key), name, opening=True) from error
             if not in_memory:
                 _locals[key] = local
         local.handles += 1
@@ -290,7 +312,15 @@ def open_local(path: str | os.PathLike[str], name: str) -> ClientStore:
                 _locals.pop(key, None)
                 held.close()
 
-    return ClientStore(local.client, name, location=f"{key} ({name})", lock=local.lock, shared=shared, release=release)
+    return ClientStore(
+        local.client,
+        name,
+        location=f"{key} ({name})",
+        lock=local.lock,
+        shared=shared,
+        release=release,
+        folder=None if in_memory else Path(key),
+    )
 
 
 def open_server(
@@ -314,62 +344,5 @@ def open_server(
     )
 
 
-def _terms(vector: SparseVector) -> models.SparseVector:
-    from qdrant_client import models
-
-    return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
-
-
-def _to_client(point: Point) -> models.PointStruct:
-    from qdrant_client import models
-
-    vectors: dict[str, Any] = {}
-    if point.dense is not None:
-        vectors[DENSE] = point.dense.tolist()
-    if point.sparse is not None:
-        vectors[SPARSE] = _terms(point.sparse)
-    return models.PointStruct(id=point.id, vector=vectors, payload=point.payload)
-
-
-def _from_client(record: models.Record) -> Point:
-    vectors: dict[str, Any] = record.vector if isinstance(record.vector, dict) else {}
-    return point_of(str(record.id), record.payload, vectors)
-
-
-def _filter(tests: Tests) -> models.Filter:
-    from qdrant_client import models
-
-    return models.Filter(
-        must=[_condition(test) for test in tests.must], must_not=[_condition(test) for test in tests.must_not]
-    )
-
-
-def _condition(test: Test) -> models.Filter:
-    """Every part of one test must pass, as a filter of its own."""
-    from qdrant_client import models
-
-    path = payload_path(test.key)
-    must: list[Any] = []
-    must_not: list[Any] = []
-    if test.equals is not None:
-        must.append(_equals(path, test.equals))
-    if test.any_of is not None:
-        # An empty `should` would match everything, an empty list of ids matches nothing.
-        accepted: list[Any] = [_equals(path, value) for value in test.any_of]
-        must.append(models.Filter(should=accepted) if accepted else models.HasIdCondition(has_id=[]))
-    if any(bound is not None for bound in (test.gte, test.lte, test.lt, test.gt)):
-        bounds = models.Range(gte=test.gte, gt=test.gt, lte=test.lte, lt=test.lt)
-        must.append(models.FieldCondition(key=path, range=bounds))
-    if test.exists is not None:
-        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=path))
-        (must_not if test.exists else must).append(empty)
-    return models.Filter(must=must, must_not=must_not)
-
-
-def _equals(path: str, value: Scalar) -> models.FieldCondition:
-    from qdrant_client import models
-
-    if is_exact_number(value):
-        number = float(value)
-        return models.FieldCondition(key=path, range=models.Range(gte=number, lte=number))
-    return models.FieldCondition(key=path, match=models.MatchValue(value=cast(bool | int | str, value)))
+def _key(id_: str) -> int:
+    return int(id_.replace("-", ""), 16)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ragbraid.nodes.store_damage import damaged, names_in
 from ragbraid.registry.errors import FailureKind, ServiceError
 
 
@@ -13,11 +16,35 @@ def plain_sentence(error: Exception, location: str) -> ServiceError:
         location: the place for the message; holds no key.
     """
     text = _text_of(error)
+    return _known(text, location) or ServiceError(f"Qdrant at {location} failed: {text.strip()[:300]}", kind="failed")
+
+
+def local_sentence(error: Exception, folder: Path, name: str, *, opening: bool = False) -> ServiceError:
+    """Return the failure of a call to local mode on disk in plain words.
+
+    Args:
+        error: what the client raised.
+        folder: where the knowledge bases lie.
+        name: which of them it was.
+        opening: whether it was being opened, when whatever is not known otherwise comes from unreadable files.
+    """
+    location, text = f"{folder} ({name})", _text_of(error)
+    if (known := _known(text, location)) is not None:
+        return known
+    if opening or any(mark in text.lower() for mark in _DAMAGE):
+        # All that lies in the folder is opened together, so only where this one is alone is it surely the damaged one.
+        names = names_in(folder)
+        is_only_this = bool(names) and names <= _OWN_ENTRIES and names_in(folder / "collection") <= {name}
+        return damaged(folder, str(error) or type(error).__name__, is_only_this=is_only_this)
+    return plain_sentence(error, location)
+
+
+def _known(text: str, location: str) -> ServiceError | None:
     lower = text.lower()
     for kind, marks, sentence in _SENTENCES:
         if any(mark in lower for mark in marks):
             return ServiceError(sentence.format(location=location), kind=kind)
-    return ServiceError(f"Qdrant at {location} failed: {text.strip()[:300] or type(error).__name__}", kind="failed")
+    return None
 
 
 def _text_of(error: Exception) -> str:
@@ -34,6 +61,11 @@ def _text_of(error: Exception) -> str:
         parts.append(f"{type(source).__name__}: {source}")
     return " ".join(parts)
 
+
+_OWN_ENTRIES = {".lock", "meta.json", "collection"}
+"""All that local mode keeps in its folder."""
+
+_DAMAGE = ("file is not a database", "database disk image is malformed")
 
 _SENTENCES: tuple[tuple[FailureKind, tuple[str, ...], str], ...] = (
     (
@@ -73,10 +105,5 @@ _SENTENCES: tuple[tuple[FailureKind, tuple[str, ...], str], ...] = (
         "unavailable",
         ("connecterror", "connection refused", "unavailable", "name or service not known", "http status 50"),
         "Qdrant at {location} cannot be reached; check the address and that the server runs",
-    ),
-    (
-        "failed",
-        ("file is not a database", "database disk image is malformed", "jsondecodeerror", "unpicklingerror"),
-        "knowledge base {location} cannot be read: its files are damaged or not Qdrant's",
     ),
 )

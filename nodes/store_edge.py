@@ -14,11 +14,12 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbraid.nodes.store import (
+    ATOM,
     CHUNKS,
     DENSE,
     INDEXED_INTEGERS,
@@ -28,13 +29,13 @@ from ragbraid.nodes.store import (
     WRITE_BATCH,
     Payload,
     Point,
-    ScoredPoint,
     SharedState,
     Tests,
-    settle_ties,
 )
+from ragbraid.nodes.store_damage import damaged, names_in
 from ragbraid.nodes.store_edge_values import configuration, from_engine, to_engine, to_filter
-from ragbraid.registry.errors import DamagedStoreError, ServiceError
+from ragbraid.nodes.store_found import NOTHING_FOUND, Found, settle_ties
+from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.resources import SparseVector
 
 if TYPE_CHECKING:
@@ -122,6 +123,12 @@ class EdgeStore:
                 draft.rename(self._folder)
             self._load()
 
+    def make_room_for_atoms(self, dimension: int) -> None:
+        """Give the collection the vector of atoms; does nothing where it has it."""
+        import qdrant_edge as edge
+
+        self._update(edge.UpdateOperation.create_dense_vector(ATOM, dimension, edge.Distance.Cosine))
+
     def drop(self) -> None:
         """Delete the collection with its folder."""
         with self._engine.lock:
@@ -183,8 +190,14 @@ class EdgeStore:
         """Return the points of these ids that exist, in the order asked for."""
         with self._plain_errors():
             records = self._shard().retrieve(list(ids), with_payload=True, with_vector=with_vectors)
-        found = {str(record.id): from_engine(record) for record in records}
+        found = {point.id: point for point in map(from_engine, records)}
         return [found[id_] for id_ in ids if id_ in found]
+
+    def payloads(self, ids: Sequence[Any]) -> dict[Hashable, Payload]:
+        """Return the payloads of the points that exist of these ids."""
+        with self._plain_errors():
+            records: list[Any] = self._shard().retrieve(list(ids), with_payload=True, with_vector=False)
+            return {record.id.int: record.payload or {} for record in records}
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
         """Yield the points that `where` finds, in order of id."""
@@ -209,21 +222,21 @@ class EdgeStore:
             return int(self._shard().count(edge.CountRequest(exact=True, filter=to_filter(where))))
 
     def search_dense(
-        self, vector: NDArray[np.float32], limit: int, where: Tests, *, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+        self, vector: NDArray[np.float32], limit: int, where: Tests, *, using: str = DENSE, with_payload: bool = True
+    ) -> Found:
         """Return the nearest points by cosine, best first."""
         import qdrant_edge as edge
 
-        return self._search(edge.Query.Nearest(vector.tolist(), using=DENSE), limit, where, None, with_payload)
+        return self._search(edge.Query.Nearest(vector.tolist(), using=using), limit, where, None, with_payload)
 
     def search_sparse(
         self, vector: SparseVector, limit: int, where: Tests, *, corpus: Tests = CHUNKS, with_payload: bool = True
-    ) -> list[ScoredPoint]:
+    ) -> Found:
         """Return the points with the greatest weighted dot product, best first."""
         import qdrant_edge as edge
 
         if not vector.indices:
-            return []
+            return NOTHING_FOUND
         terms = edge.SparseVector(list(vector.indices), list(vector.values))
         params = None
         if corpus is not CHUNKS:
@@ -297,18 +310,21 @@ class EdgeStore:
                 kind="failed",
             )
 
-    def _search(self, query: Any, limit: int, where: Tests, params: Any, with_payload: bool) -> list[ScoredPoint]:
+    def _search(self, query: Any, limit: int, where: Tests, params: Any, with_payload: bool) -> Found:
         import qdrant_edge as edge
 
         tests = to_filter(where) if where else None
 
-        def fetch(count: int) -> list[ScoredPoint]:
+        def fetch(count: int) -> Found:
             request = edge.QueryRequest(
                 limit=count, query=query, filter=tests, with_payload=with_payload, params=params
             )
             with self._plain_errors():
-                found = self._shard().query(request)
-            return [ScoredPoint(str(point.id), point.score, point.payload or {}) for point in found]
+                points: list[Any] = self._shard().query(request)
+            ids = [point.id for point in points]
+            scores = [point.score for point in points]
+            payloads = [point.payload or {} for point in points] if with_payload else ()
+            return Found(ids, [id_.int for id_ in ids], scores, payloads)
 
         return settle_ties(fetch, limit)
 
@@ -343,18 +359,6 @@ def _failure(error: BaseException, folder: Path) -> ServiceError:
     elif "dimension error" in lower or "no point with id" in lower:
         sentence = f"{place}: {text}"
     else:
-        return _damaged(folder, _first_line(text))
+        names = names_in(folder)
+        return damaged(folder, text, is_only_this=bool(names) and names <= _OWN_ENTRIES)
     return ServiceError(sentence, kind="failed")
-
-
-def _damaged(folder: Path, reason: str) -> ServiceError:
-    sentence = f"knowledge base {folder} failed, its files may be damaged or not Qdrant's: {reason}"
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    if names and names <= _OWN_ENTRIES:
-        sentence += "; delete it with `ragbraid kb drop`, or delete that folder, and ingest again"
-        return DamagedStoreError(sentence, folder=str(folder))
-    return ServiceError(f"{sentence}; choose another `path` or `name`, or look at what lies there", kind="failed")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:200] if text.strip() else "no reason given"

@@ -30,7 +30,7 @@ def to_engine(point: Point) -> qdrant_edge.Point:
 
     vectors: dict[str, Any] = {}
     if point.dense is not None:
-        vectors[DENSE] = point.dense.tolist()
+        vectors[point.dense_name] = point.dense.tolist()
     if point.sparse is not None:
         vectors[SPARSE] = edge.SparseVector(list(point.sparse.indices), list(point.sparse.values))
     return edge.Point(point.id, vectors, point.payload)

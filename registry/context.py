@@ -1,4 +1,4 @@
-"""What a running node may tell its run: progress, usage, notes. Nothing here is needed to call a node directly."""
+"""What a running node may tell its run (progress, usage, notes) and ask of it (its folder). Nothing here is needed to call a node directly."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from ragbraid.registry.contracts import Usage
@@ -30,6 +31,22 @@ class StepContext:
 
 
 _current: ContextVar[StepContext | None] = ContextVar("ragbraid_step", default=None)
+_folder: ContextVar[Path | None] = ContextVar("ragbraid_folder", default=None)
+
+
+@contextmanager
+def project_folder(folder: Path) -> Iterator[None]:
+    """Say for every run inside the block in which folder its project lies."""
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
+def current_folder() -> Path | None:
+    """Return the folder of the running flow's project, else of its file; None where a node is called outside of a run."""
+    return _folder.get()
 
 
 @contextmanager

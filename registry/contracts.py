@@ -63,7 +63,7 @@ class SourceFailure(Contract):
 class DocumentSet(Contract):
     """What a loader found: the documents, what failed, and whether it saw its whole scope.
 
-    `scope` names what the loader looked at (a folder, a file). `complete` is false when something in that scope may
+    `scope` names what the loader looked at (a folder, a file), by the same name wherever the project lies. `complete` is false when something in that scope may
     have been missed, and then no clean-up mode may take a missing source for a deleted one.
     """
 
@@ -81,7 +81,8 @@ class Chunk(Contract):
 
     `text` is what a reader or a model sees; `embed_text` is what is embedded and reranked (`text` when None).
     Where `span` is given, `Document.text[span.start:span.end] == text` holds. `made_by` is the fingerprint of the
-    chunker and its settings.
+    chunker and its settings. `enrichments` keeps what models said about it, by the stamp of everything that went into
+    their answer, so that the next ingestion need not ask again.
     """
 
     id: str
@@ -98,6 +99,7 @@ class Chunk(Contract):
     language: str | None = None
     made_by: str = ""
     metadata: Metadata = {}
+    enrichments: dict[str, JsonValue] = {}
 
     @property
     def text_to_embed(self) -> str:
@@ -296,14 +298,18 @@ class Answer(Contract):
 
 
 class SourceReport(Contract):
-    """What an index run did with one source."""
+    """What an index run did with one source; atoms are counted apart from chunks."""
 
     source: str
     status: Literal["added", "updated", "unchanged", "deleted", "failed"]
     chunks_added: int = 0
     chunks_deleted: int = 0
     chunks_unchanged: int = 0
+    atoms_added: int = 0
+    atoms_deleted: int = 0
+    atoms_unchanged: int = 0
     reason: str | None = None
+    """Why it failed, that it is empty, or where it was moved."""
 
 
 class IndexReport(Contract):
@@ -317,11 +323,18 @@ class IndexReport(Contract):
     unchanged: int = 0
     deleted: int = 0
     failed: int = 0
+    empty: int = 0
+    """How many of the sources that were read hold no text."""
     chunks_added: int = 0
     chunks_deleted: int = 0
     chunks_unchanged: int = 0
+    atoms_added: int = 0
+    atoms_deleted: int = 0
+    atoms_unchanged: int = 0
     embedded: int = 0
     """How many texts were sent to the embedder."""
+    notes: tuple[str, ...] = ()
+    """What the reader should know besides, one sentence each."""
 
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -62,6 +62,8 @@ class KnowledgeBaseInfo(BaseModel):
     """Names the update under way; one that finds another name here has been taken over and stops."""
     documents: int = 0
     chunks: int = 0
+    atoms: int = 0
+    """How many questions of chunks are stored beside the chunks; they count among no chunks and in no average."""
 
 
 class DocumentRecord(BaseModel):
@@ -78,8 +80,12 @@ class DocumentRecord(BaseModel):
     state: Literal["pending", "written", "committed"] = "pending"
     generation: int = 0
     chunk_ids: tuple[str, ...] = ()
+    atoms: int = 0
+    """How many atoms its chunks have, together."""
+    old_atoms: int = 0
+    """How many of these its chunks no longer give; they stay because a clean-up mode deletes nothing."""
     digest: str = ""
-    """Hash over everything that is stored of its chunks."""
+    """Hash over everything that is stored of its chunks and their atoms."""
     tokens: int = 0
     """Length of its chunks in tokens of the sparse encoder, together."""
     title: str | None = None
@@ -193,7 +199,7 @@ class KnowledgeBase(Protocol):
         embedder: str,
         sparse: str,
         fetch_k: int,
-        fuse: Callable[[Mapping[str, Sequence[str]]], Sequence[tuple[str, float]]],
+        fuse: Callable[[Mapping[str, Sequence[Hashable]]], Sequence[tuple[Hashable, float]]],
         where: Where | None = None,
     ) -> list[Hit]:
         """Search by both routes at once, on one generation, and return what `fuse` makes of the two lists.
@@ -212,8 +218,41 @@ class KnowledgeBase(Protocol):
         """
         ...
 
+    def search_atoms(
+        self,
+        vector: Vector,
+        *,
+        embedder: str,
+        top_k: int,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Return the chunks with the nearest questions by cosine, best first, each once, under the route `atoms`.
+
+        A hit is the chunk, its score that of its nearest question, which stands in its metadata under `ATOM`.
+
+        Args:
+            vector: the query.
+            embedder: identity of the model that made `vector`.
+            top_k: how many chunks to return at most.
+            where: only chunks that fulfil these conditions; `kind` is none of them.
+            exclude: ids of chunks that are left out before the cut.
+
+        Raises:
+            SettingsError: it holds no atoms, `embedder` is not the model that filled it, or `where` names a field it
+                does not have.
+        """
+        ...
+
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
+        ...
+
+    def recall(self, stamps: Sequence[str]) -> dict[str, JsonValue]:
+        """Return what models said before, by stamp (see `Chunk.enrichments`); unknown stamps are left out.
+
+        Reads every stored chunk, also those of an update that was killed; empty where nothing has been created.
+        """
         ...
 
     def update(self, *, embedder: Embedder, sparse: SparseEncoder, scope: str) -> AbstractContextManager[IndexUpdate]:

@@ -16,6 +16,11 @@ Relevance = Literal["relevant", "irrelevant", "ambiguous"]
 Correctness = Literal["correct", "incorrect", "ambiguous"]
 Strategy = Literal["none", "single", "multi"]
 
+ATOM = "atom"
+"""Key in the metadata of a hit that was found through one of its atomic questions; the value is that question."""
+ATOM_QUERY = "atom_query"
+"""Key beside `ATOM`: the question or sub-question that was searched for."""
+
 
 class Thought(Contract):
     """One step of a chain of thought.

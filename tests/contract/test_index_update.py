@@ -107,6 +107,34 @@ def test_a_changed_source_replaces_its_own_chunks_and_embeds_only_new_texts(
     assert bench.kb.verify() == []
 
 
+def test_a_text_that_is_stored_under_another_source_or_id_is_not_embedded_again(
+    bench: Bench, clean: Callable[..., object]
+) -> None:
+    bench.ingest(OLD)
+    moved: Corpus = {"x/a": ["apple red", "banana yellow"], "b": ["date palm", "cherry"], "y": ["cherry", "fig"]}
+    embedder = HashEmbedder()
+    report = bench.ingest(moved, embedder=embedder, cleanup="full", allow_mass_delete=True)
+    assert embedder.batches == [["fig"]]
+    assert (report.added, report.updated, report.deleted, report.embedded) == (2, 1, 2, 1)
+    assert content_of(bench.store) == clean(moved)
+    assert bench.kb.verify() == []
+
+
+def test_a_text_is_embedded_again_for_another_source_when_forced(bench: Bench) -> None:
+    bench.ingest({"a": ["one"]})
+    assert bench.ingest({"b": ["one"]}, force=True).embedded == 1
+
+
+def test_vectors_of_a_run_that_died_are_not_lent_to_other_sources(bench: Bench, clean: Callable[..., object]) -> None:
+    bench.ingest(OLD)
+    bench.kill_at_batch({"n": ["fig"], "o": ["grape"]}, 1)
+    embedder = HashEmbedder()
+    # What was written for `n` is written over while `m` wants the text that stood there.
+    bench.ingest({**OLD, "n": ["grape"], "m": ["fig"]}, embedder=embedder, cleanup="full")
+    assert embedder.embedded == 2
+    assert content_of(bench.store) == clean({**OLD, "n": ["grape"], "m": ["fig"]})
+
+
 def test_changed_metadata_are_rewritten_without_embedding(bench: Bench, clean: Callable[..., object]) -> None:
     bench.ingest(OLD)
     tagged = make_set(OLD, metadata={"team": "x"}, title="T")

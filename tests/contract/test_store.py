@@ -133,7 +133,7 @@ def test_points_without_vectors_change_no_search_and_no_frequency(store: Store) 
 
 
 def test_an_empty_sparse_vector_finds_nothing(store: Store) -> None:
-    assert store.search_sparse(SparseVector((), ()), 10, CHUNKS) == []
+    assert list(store.search_sparse(SparseVector((), ()), 10, CHUNKS)) == []
 
 
 def test_a_filter_limits_both_searches_before_the_cut(store: Store) -> None:

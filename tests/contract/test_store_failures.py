@@ -18,7 +18,7 @@ from ragbraid.nodes.resource_qdrant import embedded, local, server
 from ragbraid.nodes.store import CHUNKS, Store
 from ragbraid.nodes.store_client import open_local, open_server
 from ragbraid.nodes.store_edge import EdgeStore
-from ragbraid.registry.errors import ServiceError, SettingsError
+from ragbraid.registry.errors import DamagedStoreError, ServiceError, SettingsError
 
 OpenStore = Callable[[Path, str], Store]
 
@@ -106,17 +106,62 @@ def test_two_handles_share_one_engine_until_the_last_is_closed(open_on_disk: Ope
     third.close()
 
 
-def test_a_damaged_embedded_folder_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "kb").mkdir()
-    (tmp_path / "kb" / "edge_config.json").write_text("{")
-    with pytest.raises(ServiceError, match="may be damaged or not Qdrant's"):
-        EdgeStore(tmp_path, "kb")
+DAMAGED = r"^knowledge base {folder} failed, its files may be damaged or not Qdrant's: .+"
+DELETE_IT = "; delete it with `ragbraid kb drop`, or delete that folder, and ingest again$"
+LOOK = "; choose another `path` or `name`, or look at what lies there$"
 
 
-def test_a_damaged_local_folder_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "meta.json").write_text("{")
-    with pytest.raises(ServiceError, match="damaged or not Qdrant's"):
-        open_local(tmp_path, "kb")
+def damage(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"\x00damage\xff")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # qdrant-client leaves its lock file open
+@pytest.mark.parametrize(
+    ("open_on_disk", "file", "folder"),
+    [
+        (EdgeStore, "kb/edge_config.json", "kb"),
+        (open_local, "meta.json", "."),
+        (open_local, "collection/kb/storage.sqlite", "."),
+    ],
+    ids=["edge", "local-meta", "local-storage"],
+)
+def test_damaged_files_are_the_same_sentence_from_every_engine(
+    open_on_disk: OpenStore, file: str, folder: str, tmp_path: Path
+) -> None:
+    store = open_on_disk(tmp_path, "kb")
+    store.create(2)
+    store.close()
+    damage(tmp_path / file)
+    place = (tmp_path / folder).resolve()
+    with pytest.raises(DamagedStoreError, match=DAMAGED.format(folder=place) + DELETE_IT) as caught:
+        open_on_disk(tmp_path, "kb")
+    assert Path(caught.value.folder) == place
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # qdrant-client leaves its lock file open
+@pytest.mark.parametrize(
+    ("open_on_disk", "file", "folder", "foreign"),
+    [
+        (EdgeStore, "kb/edge_config.json", "kb", "kb/letter.txt"),
+        (open_local, "meta.json", ".", "letter.txt"),
+        (open_local, "meta.json", ".", "collection/other/storage.sqlite"),
+    ],
+    ids=["edge", "local", "local-beside-another"],
+)
+def test_damaged_files_among_other_files_are_never_said_to_be_deletable(
+    open_on_disk: OpenStore, file: str, folder: str, foreign: str, tmp_path: Path
+) -> None:
+    damage(tmp_path / file)
+    damage(tmp_path / foreign)
+    place = (tmp_path / folder).resolve()
+    with pytest.raises(ServiceError, match=DAMAGED.format(folder=place) + LOOK) as caught:
+        open_on_disk(tmp_path, "kb")
+    assert not isinstance(caught.value, DamagedStoreError)
 
 
 def test_a_path_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:

@@ -85,14 +85,24 @@ def test_a_source_that_is_not_there(project: Path) -> None:
 
 def test_files_that_cannot_be_read_are_named_and_the_rest_is_indexed(project: Path) -> None:
     (project / "docs/empty.md").touch()
+    (project / "docs/blank.txt").write_text(" \n\t\n\u3000")
     (project / "docs/binary.txt").write_bytes(bytes(range(256)) * 4)
     (project / "docs/latin.txt").write_bytes("Das Gerät läuft. Die Tür schließt nicht.".encode("latin-1"))
     (project / "docs/new.md").write_text("The beta pump needs water.\n")
     result = ingest()
     assert result.exit_code == 1
-    assert "failed   binary.txt: It is a binary file" in result.stdout
-    assert {"latin.txt", "new.md", "empty.md", "pump.md", "gate.md", "zh.md"} == set(sources())
-    assert sources()["empty.md"] == []
+    assert "failed    binary.txt: It is a binary file" in result.stdout
+    for name in ("empty.md", "blank.txt"):
+        assert f"added     {name}: it holds no text, so there is nothing to find in it" in result.stdout
+    assert "1 failed, 2 empty\n" in result.stdout
+    assert {"latin.txt", "new.md", "empty.md", "blank.txt", "pump.md", "gate.md", "zh.md"} == set(sources())
+    assert sources()["empty.md"] == sources()["blank.txt"] == []
+    reports = json.loads(ingest("--json").stdout)
+    assert reports["empty"] == 2
+    assert [each["source"] for each in reports["sources"] if (each["reason"] or "").startswith("it holds no text")] == [
+        "blank.txt",
+        "empty.md",
+    ]
     found = run_here("run", "dense_only.yaml", "-i", "question=Gerät Tür", "--json")
     assert "Das Gerät läuft. Die Tür schließt nicht." in [hit["text"] for hit in json.loads(found.stdout)["hits"]]
 
@@ -113,13 +123,53 @@ def test_a_long_text_without_a_single_line_break_is_indexed(project: Path) -> No
     assert json.loads(result.stdout)["chunks_added"] >= 200
 
 
+def test_a_moved_project_a_renamed_folder_and_moved_files_cost_no_embedding(
+    project: Path, vectors: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sources()
+    elsewhere = project.with_name("elsewhere")
+    project.rename(elsewhere)
+    monkeypatch.chdir(elsewhere)
+    asked = len(vectors.requests)
+    report = json.loads(ingest("--json").stdout)
+    assert (report["generation"], report["unchanged"], report["embedded"]) == (1, 3, 0)
+    assert sources() == before
+
+    Path("docs").rename("handbook")
+    result = run_here("ingest", "ingest.yaml", "-i", "folder=handbook")
+    assert "0 added, 3 updated, 0 unchanged, 0 deleted, 0 failed" in result.stdout
+    assert "chunks: 0 added, 0 deleted, 3 unchanged; 0 embedded" in result.stdout
+    assert "  updated   pump.md: until now of `docs/**/*`" in result.stdout
+    assert sources() == before
+
+    Path("handbook/en").mkdir()
+    for name in ("pump.md", "gate.md"):
+        Path("handbook", name).rename(Path("handbook/en", name))
+    result = run_here("ingest", "ingest.yaml", "-i", "folder=handbook")
+    assert "2 added, 0 updated, 1 unchanged, 2 deleted, 0 failed" in result.stdout
+    assert "2 deleted, 1 unchanged; 0 embedded" in result.stdout
+    assert "  deleted   pump.md: its content is now in en/pump.md" in result.stdout
+    assert set(sources()) == {"en/pump.md", "en/gate.md", "zh.md"}
+    assert len(vectors.requests) == asked
+    assert run_here("kb", "verify").exit_code == 0
+
+
+def test_an_emptied_folder_is_still_refused(project: Path) -> None:
+    before = sources()
+    for file in (project / "docs").iterdir():
+        file.unlink()
+    (project / "docs/other.md").write_text("Something else.\n")
+    assert_sentence(ingest(), "3 of 3 indexed sources are missing from this run", "nothing was changed")
+    assert sources() == before
+
+
 def test_a_file_above_the_limit_is_reported_and_not_read(project: Path) -> None:
     text = (project / "ingest.yaml").read_text().replace("path: $folder}", "path: $folder, max_bytes: 60}")
     (project / "ingest.yaml").write_text(text)
     (project / "docs/big.txt").write_text("word " * 100)
     result = ingest()
     assert result.exit_code == 1
-    assert "failed   big.txt: It is larger than 60 bytes" in result.stdout
+    assert "failed    big.txt: It is larger than 60 bytes" in result.stdout
 
 
 LOSER = '''
@@ -240,6 +290,23 @@ def test_a_damaged_knowledge_base_is_dropped_when_asked_and_filled_again(project
         f"dropped `kb`, which was damaged: deleted the folder {folder}\n",
     )
     assert not folder.exists()
+    assert ingest().exit_code == 0
+    assert sources().keys() == before
+
+
+def test_a_damaged_knowledge_base_of_local_mode_is_dropped_and_filled_again(
+    project: Path, vectors: ScriptedLLM
+) -> None:
+    bind(project, vectors.base_url, more='\n[resources.kb]\nuse = "qdrant.local"\npath = "local"\n')
+    assert ingest().exit_code == 0
+    before = sources().keys()
+    [file] = (project / "local/collection").glob("*/storage.sqlite")
+    file.write_bytes(b"\x00damage\xff")
+    sentence = f"knowledge base {project / 'local'} failed, its files may be damaged or not Qdrant's: "
+    for command in (("run", "dense_only.yaml", *ASK), ("kb", "verify"), ("ingest", "ingest.yaml", "-i", "folder=docs")):
+        assert_sentence(run_apart(*command, folder=project), sentence, "delete it with `ragbraid kb drop`")
+    dropped = run_apart("kb", "drop", "--yes", folder=project)
+    assert (dropped.exit_code, (project / "local").exists()) == (0, False)
     assert ingest().exit_code == 0
     assert sources().keys() == before
 

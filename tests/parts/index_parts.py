@@ -45,6 +45,20 @@ class HashEmbedder:
         return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
+class AngleEmbedder:
+    """Vectors in a plane: a text that ends in `@0.8` has the cosine 0.8 with one that has no such ending."""
+
+    identity = "angles"
+    dimension = 2
+
+    def embed_documents(self, texts: Sequence[str]) -> Any:
+        return np.stack([self.embed_query(text) for text in texts])
+
+    def embed_query(self, text: str) -> Any:
+        cosine = float(text.rpartition("@")[2]) if "@" in text else 1.0
+        return np.asarray([cosine, (1 - cosine**2) ** 0.5], dtype=np.float32)
+
+
 class WordSparse:
     """BM25 weights over words split at blanks (k1 1.2, b 0.75)."""
 
@@ -98,6 +112,21 @@ def make_set(
         scope=scope,
         complete=complete,
     )
+
+
+def with_atoms(chunk_set: ChunkSet, questions: Callable[[Chunk], Sequence[str]]) -> ChunkSet:
+    """Give chunks the questions that they answer, as `enrich.tag_atoms` does, stamped with `asked-` and their text."""
+    chunks = []
+    for chunk in chunk_set.chunks:
+        asked = list(questions(chunk))
+        chunks.append(chunk.model_copy(update={"enrichments": {f"asked-{chunk.text}": asked}}))
+        chunks += [
+            chunk.model_copy(
+                update={"id": chunk_id(chunk.id, question), "text": question, "kind": "atom", "parent_id": chunk.id}
+            )
+            for question in asked
+        ]
+    return chunk_set.model_copy(update={"chunks": tuple(chunks)})
 
 
 def _hash(texts: Sequence[str]) -> str:

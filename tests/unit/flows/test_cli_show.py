@@ -60,8 +60,20 @@ def test_an_index_report_names_failures_first_and_says_how_many_it_leaves_out(
     report = IndexReport(knowledge_base="kb", generation=1, sources=(*added, failed), added=30, failed=1)
     lines = shown(capsys, report)
     assert lines[0].endswith("30 added, 0 updated, 0 unchanged, 0 deleted, 1 failed")
-    assert lines[2] == "  failed   x.bin: It is a binary file."
+    assert lines[2] == "  failed    x.bin: It is a binary file."
     assert lines[-1] == "  ... and 11 more (all of them with --json)"
+
+
+def test_an_index_report_names_sources_without_text_and_ends_with_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    blank = SourceReport(source="blank.md", status="unchanged", reason="it holds no text")
+    added = [SourceReport(source=f"{number}.md", status="added") for number in range(30)]
+    report = IndexReport(
+        knowledge_base="kb", generation=1, sources=(*added, blank), added=30, unchanged=1, empty=1, notes=("One more.",)
+    )
+    lines = shown(capsys, report)
+    assert lines[0].endswith("30 added, 0 updated, 1 unchanged, 0 deleted, 0 failed, 1 empty")
+    assert lines[2] == "  unchanged blank.md: it holds no text"
+    assert lines[-1] == "note: One more."
 
 
 def test_several_outputs_are_shown_by_name_and_anything_else_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,20 +1,21 @@
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from index_parts import HashEmbedder, WordSparse
-from reasoning_parts import ATTACK, ask, assert_contained, model, reply
+from reasoning_parts import ATTACK, Asked, ask, assert_contained, model, reply
 
 from ragbraid.flows.scripted_llm import ScriptedLLM
-from ragbraid.flows.scripted_rules import ChatRequest, Reply, Rule
+from ragbraid.flows.scripted_rules import ChatRequest, Fault, Reply, Rule
 from ragbraid.nodes.enrich import tag_atoms
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_client import MEMORY, open_local
-from ragbraid.registry.contracts import Chunk, ChunkSet, SourceRecord
+from ragbraid.registry.context import StepContext, step_context
+from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord
 from ragbraid.registry.errors import NodeInputError, ServiceError
-from ragbraid.registry.knowledge import Condition, Where
 
 TEXTS = ("Acme was founded by Peter.", "彼得生于罗马。", "The pool is 25 metres long.")
 
@@ -74,7 +75,7 @@ def test_a_rerun_gives_the_same_atoms_and_leaves_those_there_alone() -> None:
         once, again = (asyncio.run(tag_atoms(chunk_set(TEXTS[0]), llm=llm)) for _ in range(2))
         assert once == again
         twice = asyncio.run(tag_atoms(once, llm=llm))
-        assert len(server.chats) == 3
+        assert len(server.chats) == 2
         assert {chunk.id for chunk in twice.chunks} == {chunk.id for chunk in once.chunks}
         warmer = asyncio.run(tag_atoms(chunk_set(TEXTS[0]), llm=llm, temperature=0.7)).chunks[1]
     assert warmer.id == once.chunks[1].id
@@ -153,13 +154,145 @@ def test_atoms_are_indexed_with_their_chunks_and_lead_back_to_them() -> None:
     kb = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
     try:
         report = upsert(tagged, kb=kb, embedder=embedder, sparse=sparse)
-        assert report.chunks_added == 9
-        atoms = Where(all=(Condition(field="kind", equals="atom"),))
+        assert (report.chunks_added, report.atoms_added) == (3, 6)
         vector = embedder.embed_query("Who founded Acme?")
-        hits = kb.search_dense(vector, embedder=embedder.identity, top_k=3, where=atoms)
-        assert [hit.text for hit in hits] == ["Who founded Acme?"] * 3
-        parents = [atom.parent_id or "" for atom in kb.fetch([hit.id for hit in hits])]
-        assert {chunk.text for chunk in kb.fetch(parents)} == set(TEXTS)
+        hits = kb.search_atoms(vector, embedder=embedder.identity, top_k=3)
+        assert {hit.text for hit in hits} == set(TEXTS)
+        assert [hit.metadata for hit in hits] == [{"team": "x", "atom": "Who founded Acme?"}] * 3
         assert upsert(tagged, kb=kb, embedder=embedder, sparse=sparse).embedded == 0
     finally:
         kb.close()
+
+
+def documents(**texts: str | tuple[str, ...]) -> ChunkSet:
+    """A chunk set of one source for each keyword, with a chunk for each text."""
+    chunks, sources = [], []
+    for name, given in texts.items():
+        source = f"{name}.md"
+        sources.append(SourceRecord(source=source, document_id=name, content_hash=str(given)))
+        for n, text in enumerate((given,) if isinstance(given, str) else given):
+            chunks.append(Chunk(id=f"{name}:{text}", document_id=name, source=source, index=n, text=text))
+    return ChunkSet(chunks=tuple(chunks), sources=tuple(sources), scope="docs", complete=True)
+
+
+class Index:
+    """An ingestion with a knowledge base in memory and one server whose script can be replaced between runs."""
+
+    def __init__(self, server: ScriptedLLM, script: list[Any]) -> None:
+        self.kb = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
+        self._server = server
+        self._script = script
+
+    def run(self, chunks: ChunkSet, *rules: Any, **settings: Any) -> tuple[Asked[ChunkSet], IndexReport]:
+        self._script[:] = rules or [reply(questions=["Q?"])]
+        before, step = len(self._server.chats), StepContext()
+        with step_context(step):
+            tagged = asyncio.run(tag_atoms(chunks, llm=model(self._server), kb=self.kb, **settings))
+        report = upsert(tagged, kb=self.kb, embedder=HashEmbedder(), sparse=WordSparse(), cleanup="scoped_full")
+        assert self.kb.verify() == []
+        return Asked(tagged, self._server.chats[before:], step), report
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    script: list[Any] = []
+
+    def respond(request: ChatRequest) -> Reply | None:
+        return next((found for rule in script if (found := rule(request)) is not None), None)
+
+    with ScriptedLLM([respond]) as server:
+        made = Index(server, script)
+        yield made
+        made.kb.close()
+
+
+def test_an_unchanged_folder_is_tagged_without_the_model(index: Index) -> None:
+    first, _ = index.run(documents(a=("one", "two"), b="three"))
+    again, report = index.run(documents(a=("one", "two"), b="three"))
+    assert len(first.chats) == 3
+    assert again.chats == []
+    assert again.value == first.value
+    assert again.step.notes == ["3 chunks kept the questions they had"]
+    assert (report.unchanged, report.embedded, report.generation) == (2, 0, 1)
+
+
+def test_a_chunk_that_answers_nothing_is_not_asked_about_again(index: Index) -> None:
+    index.run(documents(a=("one", "two")), by_text(one=["Q?"], two=[]), max_untagged_share=0.5)
+    again, report = index.run(documents(a=("one", "two")), max_untagged_share=0.5)
+    assert (again.chats, report.unchanged) == ([], 1)
+
+
+def test_of_a_changed_source_only_the_new_chunk_is_asked_about(index: Index) -> None:
+    index.run(documents(a=("one", "two"), b="three"))
+    changed, report = index.run(documents(a=("one", "four"), b="three"))
+    assert "four" in changed.sent.user
+    assert (report.updated, report.unchanged, report.atoms_added, report.atoms_deleted) == (1, 1, 1, 1)
+
+
+def test_a_moved_source_is_not_asked_about_again(index: Index) -> None:
+    index.run(documents(old="one"))
+    moved, report = index.run(documents(new="one"))
+    assert (moved.chats, report.embedded, report.atoms_added) == ([], 0, 1)
+
+
+def test_a_moved_source_is_asked_about_again_where_a_prompt_of_the_flow_may_show_its_place(index: Index) -> None:
+    prompt = "Ask about {{ passages[0].source }} in {{ language }}"
+    index.run(documents(old="one"), prompt=prompt)
+    assert len(index.run(documents(new="one"), prompt=prompt)[0].chats) == 1
+
+
+@pytest.mark.parametrize("other", [{"max_questions": 3}, {"temperature": 0.7}, {"prompt": "Ask {{ passages[0] }}"}])
+def test_other_settings_ask_about_every_chunk_anew(index: Index, other: dict[str, Any]) -> None:
+    index.run(documents(a="one", b="two"))
+    assert len(index.run(documents(a="one", b="two"), reply(questions=["Other?"]), **other)[0].chats) == 2
+    assert index.kb.info().atoms == 2
+
+
+def test_texts_that_occur_twice_are_asked_about_once(index: Index) -> None:
+    twice, report = index.run(documents(a="one", b="one"))
+    assert (len(twice.chats), report.atoms_added) == (1, 2)
+
+
+def fails_on(text: str, fault: Fault) -> Rule:
+    return Rule(user=text, fault=fault)
+
+
+def test_where_the_model_fails_its_source_is_reported_and_the_rest_goes_on(index: Index) -> None:
+    index.run(documents(a="one", b="two", c="three"))
+    new = documents(a=("one", "ONE"), b=("two", "TWO"), c="three", d="four")
+    found, report = index.run(new, fails_on("TWO", "server_error"), reply(questions=["New?"]), concurrency=1)
+    assert {source.source: source.status for source in report.sources} == {
+        "a.md": "updated", "b.md": "failed", "c.md": "unchanged", "d.md": "added",
+    }  # fmt: skip
+    failed = report.sources[-1]
+    assert failed.reason is not None
+    assert failed.reason.startswith("Its chunks could not be tagged: ")
+    assert found.step.status == "degraded"
+    assert any(note.startswith("1 of 4 sources could not be tagged: ") for note in found.step.notes)
+    # What was there before is still there, and the next run asks only for what is missing.
+    assert [chunk.text for chunk in index.kb.fetch(["b:two", "b:TWO", "a:ONE", "d:four"])] == ["two", "ONE", "four"]
+    repaired, report = index.run(new)
+    assert "TWO" in repaired.sent.user
+    assert (report.updated, report.unchanged, report.failed) == (1, 3, 0)
+
+
+def test_a_model_that_goes_away_is_soon_asked_no_more(index: Index) -> None:
+    many = {f"s{n:02}": f"text {n:02}" for n in range(20)}
+    dead = fails_on("text (0[5-9]|1)", "server_error")
+    found, report = index.run(documents(**many), dead, reply(questions=["Q?"]), concurrency=1)
+    assert len(found.chats) == 5 + 3
+    assert (report.added, report.failed) == (5, 15)
+    assert len(index.run(documents(**many))[0].chats) == 15
+
+
+def test_a_refused_key_is_not_tried_again(index: Index) -> None:
+    index.run(documents(a="one"))
+    found, report = index.run(documents(a="one", b="two", c="three"), Rule(fault="unauthorized"), concurrency=1)
+    assert (len(found.chats), report.unchanged, report.failed) == (1, 1, 2)
+
+
+def test_a_removed_source_takes_its_atoms_and_what_was_said_about_it_along(index: Index) -> None:
+    index.run(documents(a="one", b="two"))
+    found, report = index.run(documents(b="two"))
+    assert (found.chats, report.deleted, report.atoms_deleted, index.kb.info().atoms) == ([], 1, 1, 1)
+    assert len(index.run(documents(a="one", b="two"))[0].chats) == 1

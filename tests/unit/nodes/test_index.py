@@ -105,6 +105,7 @@ def test_scoped_full_over_an_incomplete_scope_deletes_nothing_and_says_so(kb: Qd
     assert context.notes == [
         "1 sources of `here` were not found but stay indexed, because the loader could not see its whole scope."
     ]
+    assert list(report.notes) == context.notes
     assert texts(kb) == ["x2", "y"]
 
 
@@ -126,6 +127,62 @@ def test_more_deletions_than_allowed_are_refused_and_change_nothing(kb: QdrantKn
     assert texts(kb) == ["x", "y", "z"]
     assert kb.info().updating is False
     assert ingest(kb, {"A": ["changed"]}, cleanup=cleanup, max_delete_share=0.7).deleted == 2
+
+
+@pytest.mark.parametrize("cleanup", ["full", "scoped_full"])
+def test_sources_under_new_names_have_moved_and_are_not_a_mass_deletion(kb: QdrantKnowledgeBase, cleanup: str) -> None:
+    ingest(kb, {"a": ["x"], "b": ["y"], "c": ["z"]})
+    report = ingest(kb, {"en/a": ["x"], "en/b": ["y"], "en/c": ["z"]}, cleanup=cleanup)
+    assert (report.added, report.deleted, report.embedded) == (3, 3, 0)
+    assert {each.source: each.reason for each in report.sources if each.status == "deleted"} == {
+        "a": "its content is now in en/a",
+        "b": "its content is now in en/b",
+        "c": "its content is now in en/c",
+    }
+    assert texts(kb) == ["x", "y", "z"]
+
+
+def test_a_new_source_stands_for_one_missing_source_only(kb: QdrantKnowledgeBase) -> None:
+    ingest(kb, {"a": ["same"], "b": ["same"], "c": ["same"], "d": ["same"]})
+    with pytest.raises(RunError, match=r"3 of 4 indexed sources are missing from this run \(for example `b`\)"):
+        ingest(kb, {"new": ["same"]}, cleanup="full")
+    # `a` is known already, so it is no new name for the others.
+    with pytest.raises(RunError, match="3 of 4 indexed sources are missing"):
+        ingest(kb, {"a": ["same"]}, cleanup="full")
+
+
+def test_a_moved_folder_takes_its_sources_over_and_says_what_it_left_behind(kb: QdrantKnowledgeBase) -> None:
+    ingest(kb, make_set({"A": ["x"], "B": ["y"], "C": ["z"]}, scope="/old/*"), cleanup="scoped_full")
+    moved = make_set({"A": ["x"], "B": ["new"]}, scope="/new/*")
+    report = ingest(kb, moved, cleanup="scoped_full")
+    assert [(each.source, each.status, each.reason) for each in report.sources] == [
+        ("A", "updated", "until now of `/old/*`"),
+        ("B", "updated", "replaces the source of this name of `/old/*`"),
+    ]
+    assert (report.embedded, report.deleted, counts(report)) == (1, 0, (1, 1, 1))
+    [note] = report.notes
+    assert note == (
+        "Sources of `/old/*` stay indexed that are not in `/new/*`, where others of them are now: 1. "
+        'If this is the same folder at a new place, load it with `scope: "/old/*"`.'
+    )
+    named = ingest(kb, moved.model_copy(update={"scope": "/old/*"}), cleanup="scoped_full")
+    assert (named.deleted, named.embedded, named.notes) == (1, 0, ())
+    assert texts(kb) == ["new", "x"]
+
+
+def test_a_folder_of_other_files_leaves_those_of_another_folder_alone(kb: QdrantKnowledgeBase) -> None:
+    ingest(kb, make_set({"A": ["x"]}, scope="one"), cleanup="scoped_full")
+    report = ingest(kb, make_set({"B": ["x"]}, scope="two"), cleanup="scoped_full")
+    assert (report.added, report.deleted, report.embedded, report.notes) == (1, 0, 0, ())
+    assert texts(kb) == ["x", "x"]
+
+
+def test_a_source_without_text_is_named_in_every_report(kb: QdrantKnowledgeBase) -> None:
+    for status in ("added", "unchanged"):
+        report = ingest(kb, {"A": ["x"], "blank": []})
+        reasons = [(each.status, each.reason) for each in report.sources if each.source == "blank"]
+        assert reasons == [(status, "it holds no text, so there is nothing to find in it")]
+        assert report.empty == 1
 
 
 def test_progress_counts_embedded_texts(kb: QdrantKnowledgeBase) -> None:

@@ -16,7 +16,7 @@ from ragbraid.nodes.load import load_files, load_jsonl
 from ragbraid.nodes.load_files import glob_pattern
 from ragbraid.nodes.load_html import read_html
 from ragbraid.nodes.load_text import UnreadableText, decode
-from ragbraid.registry.context import StepContext, step_context
+from ragbraid.registry.context import StepContext, project_folder, step_context
 from ragbraid.registry.contracts import DocumentSet
 from ragbraid.registry.errors import NodeInputError, RunError
 
@@ -62,8 +62,27 @@ def test_a_document_says_where_it_came_from_and_what_its_bytes_were(tmp_path: Pa
     (document,) = load_files(path=str(tmp_path)).documents
     assert (document.source, document.title, document.text) == ("notes/a.txt", "a", "text\n")
     assert document.content_hash == hashlib.sha256(b"text\r\n").hexdigest()
-    other = load_files(path=str(tmp_path), pattern="notes/*").documents[0]
-    assert other.id != document.id
+
+
+def test_a_folder_that_is_moved_keeps_its_documents_and_in_its_project_also_its_scope(tmp_path: Path) -> None:
+    for place in ("old", "new/place"):
+        write(tmp_path / place, docs__a_dot_md="a", docs__b__c_dot_md="c", docs__p_dot_jsonl='{"id": "1", "text": "x"}')
+    found = []
+    for place in ("old", "new/place"):
+        with project_folder(tmp_path / place):
+            folder = tmp_path / place / "docs"
+            found.append((load_files(path=str(folder)), load_jsonl(path=str(folder / "p.jsonl"))))
+    assert found[0] == found[1]
+    assert (found[0][0].scope, found[0][1].scope) == ("docs/**/*", "docs/p.jsonl")
+    outside = load_files(path=str(tmp_path / "old/docs"))
+    assert outside.documents == found[0][0].documents
+    assert outside.scope == f"{tmp_path.as_posix()}/old/docs/**/*"
+
+
+def test_an_author_may_name_the_scope(tmp_path: Path) -> None:
+    write(tmp_path, a_dot_md="a", p_dot_jsonl='{"id": "1", "text": "x"}')
+    assert load_files(path=str(tmp_path), scope="handbook").scope == "handbook"
+    assert load_jsonl(path=str(tmp_path / "p.jsonl"), scope="handbook").scope == "handbook"
 
 
 def test_hidden_files_are_passed_over_unless_a_pattern_names_them(tmp_path: Path) -> None:
