@@ -1,13 +1,14 @@
-"""The connections of a plan as a list: what `explain` tabulates and drawings show."""
+"""The connections of a plan as a list: what drawings show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from ragbraid.dsl.outline import Item, Line, Names, Part, outline
 from ragbraid.dsl.plan import (
-    Binding,
+    BlockStep,
     Computed,
     Converted,
     Literally,
@@ -16,17 +17,20 @@ from ragbraid.dsl.plan import (
     Plan,
     Sequenced,
     SlotRef,
-    Step,
     Value,
 )
 from ragbraid.dsl.types import describe
 
+EdgeKind = Literal["port", "condition", "key", "result", "output"]
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A value that goes from an input or a step into a port or a condition of a step, or into an output.
+    """A value that goes from an input or a step into a step, out of the inside of a block, or into an output.
 
-    The target of an output edge is `output`; `kind` tells it from a step of that name.
+    `source` and `target` are the ids of steps, inputs, states and loop variables (`ragbraid.dsl.outline`). The kinds:
+    a `port` or a `condition` (`when`, `ensure`) of a step, a `key` of a block (`carry.hits`), a `result` that leaves
+    the inside of the block that is the target (`next.hits`), or an `output` of the flow (the target is `output`).
     """
 
     source: str
@@ -35,44 +39,45 @@ class Edge:
     type: str
     conversion: str | None
     origin: OriginKind
-    kind: Literal["port", "condition", "output"] = "port"
+    kind: EdgeKind = "port"
 
 
 def plan_edges(plan: Plan) -> list[Edge]:
-    """Return every connection, steps in running order, outputs last (their target is `output`)."""
-    names = slot_names(plan)
-    types = slot_types(plan)
-    edges: list[Edge] = []
-    for step in plan.body.steps:
-        for binding in step.bindings if isinstance(step, Step) else ():
-            edges.extend(_edges_of(binding, step.name, names, types))
-        for key, condition in (("when", step.policy.when), ("ensure", step.policy.ensure)):
-            for ref, _ in _references(condition) if condition is not None else ():
-                type_ = describe(types[ref.slot])
-                edges.append(Edge(names[ref.slot], step.name, key, type_, None, "written", "condition"))
-    for name, value in plan.outputs:
-        type_ = describe(plan.output_types[name])
-        for ref, conversion in _references(value):
-            edges.append(Edge(names[ref.slot], "output", name, type_, conversion, "written", "output"))
+    """Return every connection, steps in running order, the insides of blocks after the block, outputs last."""
+    whole = outline(plan)
+    edges = [edge for item in whole.items for edge in _edges_of(item, whole.names)]
+    for line in whole.results:
+        edges.extend(_edges(line, "output", whole.names, "output"))
     return list(dict.fromkeys(edges))
 
 
-def slot_names(plan: Plan) -> dict[int, str]:
-    """Return the name behind every slot of the plan's body."""
-    return dict(enumerate(plan.body.inputs)) | {step.slot: step.name for step in plan.body.steps}
+def _edges_of(item: Item, names: Names) -> Iterator[Edge]:
+    kind: EdgeKind = "key" if isinstance(item.step, BlockStep) else "port"
+    for line in item.lines:
+        yield from _edges(line, item.id, names, kind)
+    for key, condition in (("when", item.step.policy.when), ("ensure", item.step.policy.ensure)):
+        if condition is not None:
+            yield from _edges(Line(key, None, "written", condition), item.id, names, "condition")
+    for part in item.parts:
+        yield from _edges_inside(part, item.id)
 
 
-def slot_types(plan: Plan) -> dict[int, Any]:
-    """Return the type of every slot of the plan's body."""
-    types = {position: spec.type for position, spec in enumerate(plan.inputs)}
-    return types | {step.slot: step.output for step in plan.body.steps}
+def _edges_inside(part: Part, block: str) -> Iterator[Edge]:
+    for item in part.items:
+        yield from _edges_of(item, part.names)
+    for line in part.results:
+        yield from _edges(line, block, part.names, "result")
 
 
-def _edges_of(binding: Binding, step: str, names: dict[int, str], types: dict[int, Any]) -> Iterator[Edge]:
-    for ref, conversion in _references(binding.value):
-        if ref.depth == 0:
-            type_ = describe(types[ref.slot]) if not ref.path else ref.text
-            yield Edge(names[ref.slot], step, binding.port, type_, conversion, binding.origin)
+def _edges(line: Line, target: str, names: Names, kind: EdgeKind) -> Iterator[Edge]:
+    for ref, conversion in _references(line.value):
+        source, type_ = names.resolve(ref)
+        # A part of a value is shown by what is written, the whole of it by its type.
+        if kind == "output" and line.type is not None:
+            shown = describe(line.type)
+        else:
+            shown = ref.text if ref.path else describe(type_)
+        yield Edge(source, target, line.port, shown, conversion, line.origin, kind)
 
 
 def _references(value: Value, conversion: str | None = None) -> Iterator[tuple[SlotRef, str | None]]:

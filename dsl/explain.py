@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ragbraid.dsl.outline import Line, outline, walk
 from ragbraid.dsl.plan import Computed, Converted, Literally, Mapped, OriginKind, Plan, Sequenced, SlotRef, Step, Value
 from ragbraid.dsl.tables import format_table
 from ragbraid.dsl.types import describe
@@ -31,18 +33,34 @@ def explain_plan(plan: Plan) -> str:
 
 
 def explain_ports(plan: Plan) -> list[PortRow]:
-    """Return where every port of every step gets its value from, steps in running order."""
-    rows = []
-    for step in plan.body.steps:
-        if not isinstance(step, Step):
-            continue
-        for binding in step.bindings:
-            port = step.node.port(binding.port)
-            type_ = "" if port is None else describe(port.type)
-            rows.append(PortRow(step.name, binding.port, type_, binding.origin, show_value(binding.value)))
-        for parameter, name in step.resources:
-            rows.append(PortRow(step.name, parameter, plan.roles[name], "resource", name))
+    """Return where every port of every step gets its value from, steps in running order.
+
+    The lines of a block are its keys, such as `carry.hits` and `max_steps`, then what is inside it, then what leaves
+    it, such as `next.hits`, `stop_when.answered` or `output`.
+    """
+    rows: list[PortRow] = []
+    for _, item in walk(outline(plan)):
+        rows.extend(_row(item.id, line) for line in item.lines)
+        if isinstance(item.step, Step):
+            rows.extend(
+                PortRow(item.id, need, plan.roles[name], "resource", name) for need, name in item.step.resources
+            )
+        for part in item.parts:
+            label = f"[{part.label}]" if part.label else ""
+            rows.extend(_row(item.id + label, line) for line in part.results)
     return rows
+
+
+def _row(step: str, line: Line) -> PortRow:
+    type_ = "" if line.type is None else describe(line.type)
+    return PortRow(step, line.port, type_, line.origin, show_value(line.value))
+
+
+def _parts(value: Value) -> Iterator[str]:
+    if isinstance(value, Sequenced):
+        yield from (show_value(item) for item in value.items)
+    elif isinstance(value, Mapped):
+        yield from (f"{key}: {show_value(item)}" for key, item in value.items)
 
 
 def show_value(value: Value) -> str:
@@ -55,9 +73,9 @@ def show_value(value: Value) -> str:
         case Computed():
             return _shorten(value.text)
         case Sequenced():
-            return "[" + ", ".join(show_value(item) for item in value.items) + "]"
+            return "[" + ", ".join(_parts(value)) + "]"
         case Mapped():
-            return "{" + ", ".join(f"{key}: {show_value(item)}" for key, item in value.items) + "}"
+            return "{" + ", ".join(_parts(value)) + "}"
         case Converted():
             return f"{show_value(value.value)} ({value.conversion.name})"
 

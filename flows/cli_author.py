@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from ragbraid.dsl.compile import Checked, check_file
-from ragbraid.dsl.draw import draw_mermaid, draw_svg, draw_text
+from ragbraid.dsl.draw import draw_mermaid, draw_text
+from ragbraid.dsl.draw_svg import draw_svg
 from ragbraid.dsl.edges import plan_edges
 from ragbraid.dsl.explain import explain_plan, explain_ports
+from ragbraid.dsl.outline import outline, walk
 from ragbraid.dsl.plan import AnyStep, InputSpec, Plan, Step
 from ragbraid.dsl.types import describe
 from ragbraid.flows.cli_inputs import input_bounds, inputs_table
@@ -119,7 +121,7 @@ def graph(flow: Path, drawing: str, types: bool, output: Path | None, project: P
     """Draw a flow; with --json print its steps and connections instead."""
     plan = plan_or_exit(flow, project)
     if as_json:
-        steps = [{"name": step.name, "node": _what(step)} for step in plan.body.steps]
+        steps = [{"name": item.id, "node": _what(item.step)} for _, item in walk(outline(plan))]
         text = to_json({"name": plan.name, "steps": steps, "edges": [asdict(edge) for edge in plan_edges(plan)]})
     else:
         text = DRAWINGS[drawing](plan, types=types)

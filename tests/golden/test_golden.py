@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from golden_parts import golden_catalogue
 
 import ragbraid.dsl.codes
 from ragbraid.dsl.codes import CODES
-from ragbraid.dsl.compile import check_file
+from ragbraid.dsl.compile import check_file, load_plan
+from ragbraid.dsl.draw import draw_mermaid, draw_text
 from ragbraid.dsl.explain import explain_plan
 from ragbraid.dsl.render import render_findings
 from ragbraid.registry.catalogue import Catalogue
@@ -57,6 +59,19 @@ def test_where_the_ports_of_a_good_file_get_their_values(
     assert checked.plan is not None
     explained = explain_plan(checked.plan).replace(str(HERE), ".") + "\n"
     compare(path.with_suffix(".txt"), explained, pytestconfig.getoption("update_golden"))
+
+
+@pytest.mark.parametrize(("suffix", "draw"), [(".graph", draw_text), (".mmd", draw_mermaid)])
+def test_how_blocks_are_drawn(
+    suffix: str,
+    draw: Callable[..., str],
+    catalogue: Catalogue,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+) -> None:
+    monkeypatch.chdir(HERE / "ok")
+    drawn = draw(load_plan("blocks.yaml", catalogue), types=True)
+    compare(HERE / "ok" / f"blocks{suffix}", drawn, pytestconfig.getoption("update_golden"))
 
 
 def test_every_code_has_a_broken_file() -> None:

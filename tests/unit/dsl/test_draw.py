@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ragbraid.dsl.draw import draw_mermaid, draw_svg, draw_text
+from ragbraid.dsl.draw import draw_mermaid, draw_text
+from ragbraid.dsl.draw_svg import draw_svg
 from ragbraid.dsl.edges import plan_edges
 from ragbraid.dsl.plan import Plan
 
@@ -108,3 +109,47 @@ def test_a_flow_without_inputs_can_be_drawn(compile_flow: Compile) -> None:
     plan = compile_flow("load: {use: load.files, path: ./docs}", inputs="", outputs="$load")
     assert ElementTree.fromstring(draw_svg(plan)).tag == f"{SVG}svg"
     assert "load.files" in draw_text(plan)
+
+
+def test_what_is_inside_a_block_stands_inside_its_frame(blocks: Plan) -> None:
+    root = ElementTree.fromstring(draw_svg(blocks))
+    boxes = [box.attrib for box in root.iter(f"{SVG}rect")]
+    frames = [box for box in boxes if "stroke-dasharray" in box]
+    around = [sum(_contains(frame, box) for frame in frames if frame is not box) for box in boxes if box not in frames]
+    assert len(frames) == len(re.findall(r"subgraph", draw_mermaid(blocks)))
+    assert max(around) == 2
+    assert sum(depth == 0 for depth in around) == len(blocks.inputs) + 2
+
+
+def test_edges_into_and_out_of_blocks_are_named_by_their_keys(blocks: Plan) -> None:
+    edges = {(e.source, e.target, e.port): e.kind for e in plan_edges(blocks)}
+    assert edges["rc", "again", "carry.hits"] == "key"
+    assert edges["again.hits", "again.found", "over.h"] == "key"
+    assert edges["question", "again.found.best", "query"] == "port"
+    assert edges["again.found.best", "again.found", "output"] == "result"
+    assert edges["again.fused", "again", "next.hits"] == "result"
+
+
+@pytest.fixture(scope="module")
+def blocks(compile_flow: Compile) -> Plan:
+    nodes = """rc: retrieve.dense
+again:
+  loop:
+    carry: {hits: Ranking = $rc}
+    nodes:
+      found:
+        map:
+          over: {h: $hits.hits}
+          nodes: {best: {use: rerank.cross, hits: $hits, query: "${ question ~ h.text }"}}
+          output: $best
+      fused: {use: rerank.cross, hits: "${ found | first | default(hits) }"}
+    next: {hits: $fused}
+    max_steps: 2"""
+    return compile_flow(nodes, outputs="$again.hits")
+
+
+def _contains(frame: dict[str, str], box: dict[str, str]) -> bool:
+    (fx, fy, fw, fh), (x, y, w, h) = (
+        tuple(float(a[key]) for key in ("x", "y", "width", "height")) for a in (frame, box)
+    )
+    return fx <= x and fy <= y and x + w <= fx + fw and y + h <= fy + fh
