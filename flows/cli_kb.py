@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragbraid.dsl.compile import load_plan
-from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.tables import format_table
+from ragbraid.flows.cli_errors import stop
+from ragbraid.flows.cli_kb_place import DEFAULT_RESOURCE, Place, called, look, opened
 from ragbraid.flows.cli_output import is_terminal, print_json
 from ragbraid.flows.cli_params import json_option, profile_option, project_option, with_options
-from ragbraid.flows.project import Project, load_project, project_catalogue
-from ragbraid.flows.resources import (
-    BoundResource,
-    ResourcePool,
-    bind_project_resource,
-    bind_resource,
-    project_resource_names,
-    resource_roles,
-)
-from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import DamagedStoreError, RunError, SettingsError
-from ragbraid.registry.knowledge import KnowledgeBase
 
 _shared = with_options(
     profile_option,
@@ -42,32 +28,13 @@ _shared = with_options(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the names of knowledge bases are looked up: a project, and the flow whose eyes are borrowed."""
-
-    project: Project
-    catalogue: Catalogue
-    plan: Plan | None
-
-    def names(self) -> list[str]:
-        """Return every name that stands for a knowledge base here."""
-        used = [] if self.plan is None else [name for name, role in self.plan.roles.items() if role == "kb"]
-        return sorted({*project_resource_names(self.project, self.catalogue, "kb"), *used})
-
-    def bind(self, name: str) -> BoundResource:
-        """Find what stands behind a name."""
-        if self.plan is not None and name in self.plan.resources:
-            return bind_resource(name, "kb", self.plan, self.project, self.catalogue)
-        return bind_project_resource(name, "kb", self.project, self.catalogue)
-
-
 @click.group()
 def kb() -> None:
     """List, show, verify and drop knowledge bases.
 
-    A knowledge base is named as the project file names it; `kb` is the one that flows use by default. Without a
-    project file it lies in .ragbraid beside the flow that filled it: run this in that folder, or name the flow.
+    A knowledge base is called as the resource that it is bound to, unless it is given a `name`; `kb` is the one that
+    flows use by default. Without a project file it lies in .ragbraid beside the flow that filled it: run this in that
+    folder, or name the flow.
     """
 
 
@@ -75,12 +42,12 @@ def kb() -> None:
 @_shared
 def list_(profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """List the knowledge bases of the project with their size and what built them."""
-    place = _look(profile, project, flow)
-    rows = [_row(place, name) for name in place.names()]
+    place = look(profile, project, flow)
+    rows = [_row(place, resource) for resource in place.resources()]
     if as_json:
         print_json(rows)
         return
-    keys = ("name", "provider", "documents", "chunks", "generation", "embedder", "sparse")
+    keys = ("name", "resource", "provider", "documents", "chunks", "generation", "embedder", "sparse")
     click.echo(format_table([key.upper() for key in keys], [[str(row.get(key, "-")) for key in keys] for row in rows]))
     for row in rows:
         if "error" in row:
@@ -88,11 +55,11 @@ def list_(profile: str | None, project: Path | None, flow: Path | None, as_json:
 
 
 @kb.command()
-@click.argument("name", default="kb")
+@click.argument("name", default=DEFAULT_RESOURCE)
 @_shared
 def show(name: str, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Show one knowledge base and its documents."""
-    with _opened(_look(profile, project, flow), name) as base:
+    with opened(look(profile, project, flow).find(name)) as base:
         info, documents = base.info(), list(base.documents())
     if as_json:
         print_json({"info": info, "documents": documents})
@@ -105,28 +72,30 @@ def show(name: str, profile: str | None, project: Path | None, flow: Path | None
 
 
 @kb.command()
-@click.argument("name", default="kb")
+@click.argument("name", default=DEFAULT_RESOURCE)
 @_shared
 def verify(name: str, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Look for anything inconsistent; exit code 1 when there is something."""
-    with _opened(_look(profile, project, flow), name) as base:
+    with opened(look(profile, project, flow).find(name)) as base:
         base.info()  # what does not exist is not well
         problems = base.verify()
     if as_json:
         print_json(problems)
     else:
-        click.echo("\n".join(problems) if problems else f"{name}: all is well")
+        click.echo("\n".join(problems) if problems else f"{base.name}: all is well")
     sys.exit(1 if problems else 0)
 
 
 @kb.command()
-@click.argument("name", default="kb")
+@click.argument("name", default=DEFAULT_RESOURCE)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_shared
 def drop(name: str, yes: bool, profile: str | None, project: Path | None, flow: Path | None, as_json: bool) -> None:
     """Delete a knowledge base with everything in it, also one whose files are damaged."""
+    bound = look(profile, project, flow).find(name)
+    name = called(bound)
     try:
-        with _opened(_look(profile, project, flow), name) as base:
+        with opened(bound) as base:
             info = base.info()
             _confirm(f"Delete `{name}` with {info.documents} documents and {info.chunks} chunks?", yes)
             base.drop()
@@ -151,31 +120,24 @@ def _confirm(question: str, yes: bool) -> None:
         return
     if not is_terminal(sys.stdin):
         raise click.UsageError("there is nobody to ask whether to delete it; say so with --yes")
-    if not click.confirm(question, err=True):
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as ending:
+        click.echo(err=True)  # ends the line of the question
+        if isinstance(ending.__context__, KeyboardInterrupt):
+            stop("stopped; nothing was deleted")
+        agreed = False  # the end of the input answers nothing
+    if not agreed:
         click.echo("nothing was deleted", err=True)
         sys.exit(1)
 
 
-def _look(profile: str | None, project: Path | None, flow: Path | None) -> _Place:
-    found = load_project(flow or ".", project=project, profile=profile)
-    catalogue = project_catalogue(found)
-    plan = None if flow is None else load_plan(flow, catalogue, resource_roles(found, catalogue))
-    return _Place(found, catalogue, plan)
-
-
-@contextmanager
-def _opened(place: _Place, name: str) -> Iterator[KnowledgeBase]:
-    pool = ResourcePool()
-    with closing(pool):
-        base: KnowledgeBase = pool.open(place.bind(name))
-        yield base
-
-
-def _row(place: _Place, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name}
+def _row(place: Place, resource: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": resource, "resource": resource}
     try:
-        row["provider"] = place.bind(name).provider.name
-        with _opened(place, name) as base:
+        bound = place.bind(resource)
+        row |= {"name": called(bound), "provider": bound.provider.name}
+        with opened(bound) as base:
             return base.info().model_dump() | row
     except (SettingsError, RunError) as error:
         return row | {"error": str(error)}

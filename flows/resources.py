@@ -113,6 +113,8 @@ def _bind(name: str, role: str, binding: _Binding, catalogue: Catalogue) -> Boun
             f"{origin}: `{provider_name}` serves the role {provider.role}, but `{name}` is used as {role}"
         )
     _check_settings(provider, settings, origin)
+    if provider.name_setting is not None:
+        settings = {provider.name_setting: name, **settings}
     return BoundResource(name, role, provider, settings, folder, origin)
 
 

@@ -11,10 +11,10 @@ from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.providers import resource
 
 _NAME = re.compile(r"\w[\w.-]{0,127}")
-DEFAULT_NAME = "default"
+DEFAULT_NAME = "kb"
 
 
-@resource("qdrant.embedded")
+@resource("qdrant.embedded", name_setting="name")
 def embedded(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
     """Knowledge base in this process, on disk, by Qdrant's own engine; one process at a time.
 
@@ -23,7 +23,7 @@ def embedded(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
 
     Args:
         path: folder that holds knowledge bases; made when the first is filled.
-        name: which of them: letters, digits, `_`, `-`, `.`.
+        name: which of them, in letters, digits, `_`, `-`, `.`; left out, the name under which it is bound.
 
     Raises:
         SettingsError: the name is malformed, or the package `qdrant-edge-py` is not installed.
@@ -42,7 +42,7 @@ def embedded(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
     return QdrantKnowledgeBase(EdgeStore(path, name), name)
 
 
-@resource("qdrant.local")
+@resource("qdrant.local", name_setting="name")
 def local(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
     """Knowledge base in this process by qdrant-client's local mode: a folder, or `:memory:`; one process at a time.
 
@@ -50,7 +50,7 @@ def local(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
 
     Args:
         path: folder that holds knowledge bases, or `:memory:` for one that ends with the process.
-        name: which of them: letters, digits, `_`, `-`, `.`.
+        name: which of them, in letters, digits, `_`, `-`, `.`; left out, the name under which it is bound.
 
     Raises:
         SettingsError: the name is malformed.
@@ -62,7 +62,7 @@ def local(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
     return QdrantKnowledgeBase(open_local(path, name), name)
 
 
-@resource("qdrant.server", secrets=("api_key",))
+@resource("qdrant.server", secrets=("api_key",), name_setting="name")
 def server(
     url: str,
     name: str = DEFAULT_NAME,
@@ -74,7 +74,7 @@ def server(
 
     Args:
         url: address of the server, such as `http://localhost:6333`.
-        name: the collection: letters, digits, `_`, `-`, `.`.
+        name: the collection, in letters, digits, `_`, `-`, `.`; left out, the name under which it is bound.
         api_key: the server's key, where it wants one.
         prefer_grpc: use gRPC (port 6334) where it is faster than REST.
         timeout_seconds: how long one request may take; at least 1.

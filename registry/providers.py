@@ -75,14 +75,17 @@ class ResourceProvider:
     docstring: str
     place: str
     secrets: frozenset[str]
+    name_setting: str | None = None
+    """The setting that, left out, takes the name under which a flow or the project binds the resource."""
 
 
-def resource(name: str, *, secrets: Sequence[str] = ()) -> Callable[[F], F]:
+def resource(name: str, *, secrets: Sequence[str] = (), name_setting: str | None = None) -> Callable[[F], F]:
     """Declare a factory as a resource provider; its role follows from the return annotation.
 
     Args:
         name: `family.name`, written as `use:` in flow and project files.
         secrets: settings whose values never reach logs, traces, artifacts, caches or error messages.
+        name_setting: the setting that, left out, takes the name under which a flow or the project binds the resource.
 
     Raises:
         ContractError: no docstring, or the return annotation is none of the resource protocols.
@@ -116,6 +119,7 @@ def resource(name: str, *, secrets: Sequence[str] = ()) -> Callable[[F], F]:
             docstring=docstring,
             place=place,
             secrets=frozenset(secrets),
+            name_setting=name_setting,
         )
         setattr(factory, RESOURCE_ATTRIBUTE, provider)
         return factory

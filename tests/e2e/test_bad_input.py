@@ -137,6 +137,7 @@ def test_a_moved_project_a_renamed_folder_and_moved_files_cost_no_embedding(
 
     Path("docs").rename("handbook")
     result = run_here("ingest", "ingest.yaml", "-i", "folder=handbook")
+    assert result.stdout.startswith("knowledge base `kb`, generation 2: ")
     assert "0 added, 3 updated, 0 unchanged, 0 deleted, 0 failed" in result.stdout
     assert "chunks: 0 added, 0 deleted, 3 unchanged; 0 embedded" in result.stdout
     assert "  updated   pump.md: until now of `docs/**/*`" in result.stdout
@@ -224,7 +225,7 @@ def test_a_knowledge_base_that_does_not_exist(project: Path) -> None:
     (project / "hybrid_qa.yaml").rename(moved / "hybrid_qa.yaml")
     (project / "ragbraid.toml").rename(moved / "ragbraid.toml")
     result = run_here("run", moved / "hybrid_qa.yaml", *ASK)
-    assert_sentence(result, "there is no knowledge base `default` at", "run an ingestion flow")
+    assert_sentence(result, "there is no knowledge base `kb` at", "run an ingestion flow")
     for command in ("show", "verify", "drop"):
         more = ("--yes",) if command == "drop" else ()
         assert_sentence(run_here("kb", command, "--project", moved, *more), "there is no knowledge base")
@@ -272,15 +273,15 @@ def test_a_knowledge_base_that_is_open_in_another_process(project: Path, vectors
     "damaged", ["edge_config.json", "segments/*/segment.json", "segments/*/payload_storage/page_0.dat"]
 )
 def test_a_knowledge_base_whose_files_are_damaged(project: Path, damaged: str) -> None:
-    [file] = (project / ".ragbraid/kb/default").glob(damaged)
+    [file] = (project / ".ragbraid/kb/kb").glob(damaged)
     file.write_bytes(b"\x00damage\xff")
     for result in (run_here("run", "dense_only.yaml", *ASK), run_here("kb", "verify"), ingest()):
-        assert_sentence(result, "its files may be damaged", str(project / ".ragbraid/kb/default"))
+        assert_sentence(result, "its files may be damaged", str(project / ".ragbraid/kb/kb"))
         assert_sentence(result, "delete it with `ragbraid kb drop`, or delete that folder, and ingest again")
 
 
 def test_a_damaged_knowledge_base_is_dropped_when_asked_and_filled_again(project: Path) -> None:
-    before, folder = sources().keys(), project / ".ragbraid/kb/default"
+    before, folder = sources().keys(), project / ".ragbraid/kb/kb"
     (folder / "edge_config.json").write_bytes(b"\x00damage\xff")
     assert_sentence(run_here("kb", "drop"), "say so with --yes", code=2)
     assert folder.exists()
@@ -312,7 +313,7 @@ def test_a_damaged_knowledge_base_of_local_mode_is_dropped_and_filled_again(
 
 
 def test_a_damaged_folder_that_holds_other_files_is_never_deleted(project: Path) -> None:
-    folder = project / ".ragbraid/kb/default"
+    folder = project / ".ragbraid/kb/kb"
     (folder / "edge_config.json").write_bytes(b"\x00damage\xff")
     (folder / "letter.txt").write_text("mine")
     assert_sentence(run_here("kb", "drop", "--yes"), "its files may be damaged", "look at what lies there")
