@@ -9,6 +9,7 @@ from typing import Any
 from ragbraid.dsl.bodies import MakeBlock
 from ragbraid.dsl.branches import (
     BranchDraft,
+    bind_branches,
     branch_targets,
     build_branch,
     close_branches,
@@ -65,8 +66,9 @@ class SwitchDraft:
         by_condition = self.decl.on is None
         return optional(common) if by_condition and self.otherwise is None and common is not POISON else common
 
-    def bind_own(self, known: Known) -> None:
-        """Bind what decides: the value of `on` with the cases, or the conditions."""
+    def bind_values(self, known: Known) -> None:
+        """Bind what decides (the value of `on` with the cases, or the conditions), and what is written inside."""
+        bind_branches(self._all, known)
         if self.decl.on is not None:
             self.on = bind_value(self.decl.on, Any, "`on`", self.around)
             self.values = read_cases(self.decl, self.on.type, self.around.report)
@@ -123,8 +125,9 @@ class GateDraft:
         self.output = _common_output(self.tries, self.draft.name, self.around.report)
         return self.output
 
-    def bind_own(self, known: Known) -> None:
-        """Bind the condition."""
+    def bind_values(self, known: Known) -> None:
+        """Bind the condition, and what is written inside."""
+        bind_branches(self.tries, known)
         node: Node = self.decl.enough
         self.enough = bind_judgement(
             node, "enough", self.output, self.around, whose="what was tried", code="RB305", blind_code="RB304"

@@ -10,7 +10,7 @@ from annotated_types import Le, Lt
 from pydantic.fields import FieldInfo
 
 from ragbraid.dsl.bind import bind_expected
-from ragbraid.dsl.bodies import BodyDraft, MakeBlock, bind_body, build_body, close_body, draft_body
+from ragbraid.dsl.bodies import BodyDraft, MakeBlock, bind_body, bind_values, build_body, close_body, draft_body
 from ragbraid.dsl.calls import make_record
 from ragbraid.dsl.conditions import bind_condition
 from ragbraid.dsl.draft import Draft
@@ -73,8 +73,9 @@ class LoopDraft:
         reasons += [DONE] if self.decl.items is not None else []
         return {**self.types, "steps": int, "stopped_by": Literal[tuple(reasons)]}
 
-    def bind_own(self, known: Known) -> None:
-        """Bind the starts of the states and the bound."""
+    def bind_values(self, known: Known) -> None:
+        """Bind the starts of the states and the bound, and what is written inside."""
+        bind_values(self.body, known)
         for state in self.decl.carry:
             self.starts[state.name.text] = self._start(state)
         if self.decl.max_steps is not None:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from ragbraid.dsl.bodies import MakeBlock
-from ragbraid.dsl.branches import BranchDraft, build_branch, close_branches, draft_branch, finish_branches
+from ragbraid.dsl.branches import (
+    BranchDraft,
+    bind_branches,
+    build_branch,
+    close_branches,
+    draft_branch,
+    finish_branches,
+)
 from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.items import bind_items
 from ragbraid.dsl.known import FlowSource, Known
@@ -66,8 +73,9 @@ class MapDraft:
                 hint = "`skip` leaves failed items out, `none` keeps their place"
                 report.error("RB201", "`on_error` of a map is `fail`, `skip` or `none`", node.span, hint)
 
-    def bind_own(self, known: Known) -> None:
-        """Do nothing: what a map goes over was bound to find out its type."""
+    def bind_values(self, known: Known) -> None:
+        """Bind what is written inside; what a map goes over was bound to find out its type."""
+        bind_branches([self.branch], known)
 
     def arrow_targets(self) -> Sequence[tuple[Draft, int]]:
         """Return nothing: what a map needs is referred to inside it."""
@@ -120,8 +128,9 @@ class GroupDraft:
         self.branch = draft_branch(self.decl.branch, {}, self.around, known, self.make_block)
         return self.branch.output.type
 
-    def bind_own(self, known: Known) -> None:
-        """Do nothing: a group has nothing but its body."""
+    def bind_values(self, known: Known) -> None:
+        """Bind what is written inside."""
+        bind_branches([self.branch], known)
 
     def arrow_targets(self) -> Sequence[tuple[Draft, int]]:
         """Return nothing: what a group needs is referred to inside it."""

@@ -131,15 +131,19 @@ def _by_mention(drafts: Sequence[Draft]) -> list[Draft]:
         return list(drafts)  # it is reported once everything is bound
 
 
-def bind_body(body: BodyDraft, known: Known) -> None:
-    """Fill every port of every step, in the order of precedence, and check what is inside its blocks."""
-    context, drafts = body.context, body.drafts
-    for draft in drafts:
+def bind_values(body: BodyDraft, known: Known) -> None:
+    """Bind what is written under every step, inside blocks too, so that arrows see which ports are still open."""
+    for draft in body.drafts:
         if draft.block is not None:
-            draft.block.bind_own(known)
-        bind_written(draft, context, known.resources)
-        bind_prompts(draft, context.report)
-        report_texts_like_references(draft, context)
+            draft.block.bind_values(known)
+        bind_written(draft, body.context, known.resources)
+        bind_prompts(draft, body.context.report)
+        report_texts_like_references(draft, body.context)
+
+
+def bind_body(body: BodyDraft, known: Known) -> None:
+    """Fill every port that is still open, in the order of precedence, and check what is inside the blocks."""
+    context, drafts = body.context, body.drafts
     _apply_arrows(body, known)
     for draft in drafts:
         read_policy(draft, context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ragbraid.dsl.bodies import BodyDraft, MakeBlock, bind_body, build_body, close_body, draft_body
+from ragbraid.dsl.bodies import BodyDraft, MakeBlock, bind_body, bind_values, build_body, close_body, draft_body
 from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.known import FlowSource, Known
 from ragbraid.dsl.outputs import bind_output
@@ -56,6 +56,12 @@ def branch_targets(branches: Iterable[BranchDraft]) -> list[tuple[Draft, int]]:
         inner = [(draft, 0)] if draft.block is None else draft.block.arrow_targets()
         found.extend((target, depth + 1) for target, depth in inner)
     return found
+
+
+def bind_branches(branches: Iterable[BranchDraft], known: Known) -> None:
+    """Bind what is written under the nodes of branches."""
+    for branch in branches:
+        bind_values(branch.body, known)
 
 
 def finish_branches(branches: Sequence[BranchDraft], known: Known) -> Reads:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragbraid.dsl.bindings import read_resources
 from ragbraid.dsl.blocks import make_block
-from ragbraid.dsl.bodies import BodyDraft, bind_body, build_body, close_body, draft_body
+from ragbraid.dsl.bodies import BodyDraft, bind_body, bind_values, build_body, close_body, draft_body
 from ragbraid.dsl.deploy import read_deploy, read_limits
 from ragbraid.dsl.fingerprint import plan_hash
 from ragbraid.dsl.flow_files import FlowFiles, Session
@@ -130,6 +130,7 @@ def _bind(syntax: FlowSyntax, inputs: Sequence[InputSpec | None], known: Known, 
         given[decl.name.text] = Visible(decl.name.text, slot, type_, "input", decl.name.span)
     written = BodyDecl(syntax.nodes, syntax.arrows, syntax.arrows_complete, syntax.span)
     body = draft_body(written, given, None, known, report, make_block, complete=syntax.inputs_complete)
+    bind_values(body, known)
     bind_body(body, known)
     return body
 

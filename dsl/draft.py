@@ -39,14 +39,14 @@ class BlockDraft(Protocol):
     def begin(self, known: Known) -> Any:
         """Look up what is inside and return the type of the block's output, POISON where that is not known."""
 
-    def bind_own(self, known: Known) -> None:
-        """Bind what is written on the block itself: it is a part of the scope around the block."""
+    def bind_values(self, known: Known) -> None:
+        """Bind what is written on the block itself, in the scope around it, and under the nodes inside."""
 
     def arrow_targets(self) -> Sequence[tuple[Draft, int]]:
         """Return the nodes that an arrow into the block reaches, each with how many bodies inwards it stands."""
 
     def finish(self, known: Known) -> None:
-        """Bind and check everything inside."""
+        """Bind the rest of what is inside, and check it."""
 
     def close(self) -> None:
         """Put what is inside into order and report what nothing reaches."""
