@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from ragbraid.nodes.store import Payload, span_from_payload
 from ragbraid.nodes.store_found import Found
@@ -18,7 +20,11 @@ FUSED = "hybrid"
 
 _HIT_FIELDS = set(Hit.model_fields)
 _ROUTE_SCORE_FIELDS = set(RouteScore.model_fields)
-_set = object.__setattr__
+# What `model_construct` sets through `object.__setattr__`, which looks these four up by name every time.
+_set_fields, _set_names, _set_extra, _set_private = (
+    vars(BaseModel)[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 def to_hits(found: Found, route: str, kind: ScoreKind) -> list[Hit]:
@@ -27,7 +33,9 @@ def to_hits(found: Found, route: str, kind: ScoreKind) -> list[Hit]:
     for score, payload in zip(found.scores, found.payloads, strict=True):
         if payload["chunk_id"] not in hits:  # a moved file can bring one id from two sources
             rank = len(hits) + 1
-            hits[payload["chunk_id"]] = _hit(payload, score, kind, rank, {route: _route_score(rank, score, kind)})
+            fields = {"rank": rank, "score": score, "kind": kind}
+            scores = {route: _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)}
+            hits[payload["chunk_id"]] = _hit(payload, score, kind, rank, scores)
     return list(hits.values())
 
 
@@ -54,10 +62,12 @@ def to_fused_hits(
             continue
         scores = {}
         for route, place_of, route_scores, kind in places:
-            place = place_of.get(key)
-            if place is not None:
-                scores[route] = _route_score(place + 1, route_scores[place], kind)
-        scores[FUSED] = _route_score(rank, score, "rrf")
+            if key in place_of:
+                place = place_of[key]
+                fields = {"rank": place + 1, "score": route_scores[place], "kind": kind}
+                scores[route] = _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)
+        fields = {"rank": rank, "score": score, "kind": "rrf"}
+        scores[FUSED] = _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)
         hits[payload["chunk_id"]] = _hit(payload, score, "rrf", rank, scores)
     return list(hits.values())
 
@@ -84,19 +94,15 @@ def _hit(payload: Payload, score: float, kind: ScoreKind, rank: int, scores: dic
     return _trusted(Hit, fields, _HIT_FIELDS)
 
 
-def _route_score(rank: int, score: float, kind: ScoreKind) -> RouteScore:
-    return _trusted(RouteScore, {"rank": rank, "score": score, "kind": kind}, _ROUTE_SCORE_FIELDS)
-
-
-def _trusted(cls: type[C], fields: dict[str, object], names: set[str]) -> C:
+def _trusted(cls: type[C], fields: dict[str, Any], names: set[str]) -> C:
     """Make a contract without validating its fields again.
 
     As `model_construct`, which goes through every field by name and costs more than the search of the engine. All
     instances share the set of field names: contracts are frozen, and a copy of one gets a set of its own.
     """
     made = cls.__new__(cls)
-    _set(made, "__dict__", fields)
-    _set(made, "__pydantic_fields_set__", names)
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
+    _set_fields(made, fields)
+    _set_names(made, names)
+    _set_extra(made, None)
+    _set_private(made, None)
     return made

@@ -70,23 +70,29 @@ def settle_ties(fetch: Callable[[int], Found], limit: int) -> Found:
     """
     surplus = _FIRST_SURPLUS
     while True:
-        found = _in_order(fetch(limit + surplus))
-        scores = found.scores
-        settled = len(scores) < limit + surplus or scores[-1] < scores[limit - 1]
+        found = fetch(limit + surplus)
+        order = _order(found)
+        settled = len(order) < limit + surplus or found.scores[order[-1]] < found.scores[order[limit - 1]]
         if settled or surplus >= _LAST_SURPLUS:
-            return Found(found.ids[:limit], found.keys[:limit], scores[:limit], found.payloads[:limit])
+            return _rearranged(found, order[:limit])
         surplus *= 8
 
 
-def _in_order(found: Found) -> Found:
-    """Sort by score, then by id. Where every score is below the one before it, the engine's order is the only one."""
+def _order(found: Found) -> Sequence[int]:
+    """Return the places of the points by score, then by id.
+
+    Where every score is below the one before it, as is usual by cosine, the engine's order is the only one.
+    """
     scores, keys = found.scores, found.keys
     if all(map(gt, scores, scores[1:])):
-        return found
+        return range(len(keys))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     order.sort(key=scores.__getitem__, reverse=True)  # keeps the order of ids within one score
-    return Found(*([column[place] for place in order] if column else () for column in _columns(found)))
+    return order
 
 
-def _columns(found: Found) -> tuple[Sequence[Any], ...]:
-    return found.ids, found.keys, found.scores, found.payloads
+def _rearranged(found: Found, order: Sequence[int]) -> Found:
+    columns: tuple[Sequence[Any], ...] = (found.ids, found.keys, found.scores, found.payloads)
+    if isinstance(order, range):
+        return Found(*(column[: len(order)] for column in columns))
+    return Found(*(list(map(column.__getitem__, order)) if column else () for column in columns))

@@ -2,7 +2,7 @@
 
     python tests/bench/bench_retrieval.py --data /path/to/sets                     # BM25 on every set
     python tests/bench/bench_retrieval.py --data /path/to/sets --dense --sets hotpot_200
-    python tests/bench/bench_retrieval.py --cost                                   # what a query costs beside the engine
+    python tests/bench/bench_retrieval.py --cost                                   # see query_cost.py
 
 A set is a folder with `corpus.jsonl.gz` (`id title text`) and `questions.dev.jsonl.gz` (`question gold_passage_ids`).
 Where `baseline.json` stands beside the folder of sets, the figures are compared with its `bm25_dev`, and the command
@@ -21,21 +21,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from query_cost import run_cost
 
 from ragbraid.nodes.bm25 import Bm25Encoder
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.resource_qdrant import embedded
 from ragbraid.nodes.retrieve import dense, hybrid, sparse
-from ragbraid.nodes.store import CHUNKS, Point
-from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.catalogue import installed_catalogue
 from ragbraid.registry.contracts import Chunk, Query, Ranking, SourceRecord
 from ragbraid.registry.knowledge import KnowledgeBase, SourceChunks
@@ -196,156 +191,6 @@ def open_embedder(name: str) -> Embedder:
     return opened
 
 
-# -- cost --------------------------------------------------------------------------------------------------------------
-
-
-class RandomEmbedder:
-    """Gives every text a fixed random direction, so that a query costs nothing but the search."""
-
-    identity = "random"
-    dimension = 384
-
-    def __init__(self) -> None:
-        self._known: dict[str, np.ndarray] = {}
-
-    def embed_documents(self, texts: Sequence[str]) -> np.ndarray:
-        return np.stack([self.embed_query(text) for text in texts])
-
-    def embed_query(self, text: str) -> np.ndarray:
-        if text not in self._known:
-            seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-            vector = np.random.default_rng(seed).standard_normal(self.dimension).astype(np.float32)
-            self._known[text] = vector / np.linalg.norm(vector)
-        return self._known[text]
-
-
-def run_cost(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """Compare a hybrid query with the two engine calls that it makes, and eight threads with one."""
-    embedder = RandomEmbedder()
-    rng = np.random.default_rng(7)
-    words = [f"word{number}" for number in range(20_000)]
-    texts = [" ".join(words[int(w)] for w in np.minimum(rng.zipf(1.3, 120), 19_999)) for _ in range(args.chunks)]
-    passages = [{"id": f"p{number}", "text": text} for number, text in enumerate(texts)]
-    queries = [" ".join(rng.choice(text.split(), 6)) for text in texts[: args.queries]]
-    with tempfile.TemporaryDirectory() as place:
-        kb = embedded(place, "bench")
-        fill(kb, passages, embedder)
-        assert isinstance(kb, QdrantKnowledgeBase)
-        store = EdgeStore(place, "bench")
-        result = {
-            "chunks": args.chunks,
-            **compare_cost(kb, store, embedder, queries),
-            **compare_threads(kb, embedder, queries),
-        }
-        store.close()
-        kb.close()
-    with tempfile.TemporaryDirectory() as place:
-        result["points_written_by_8_threads"] = write_from_threads(Path(place))
-    for key, value in result.items():
-        print(f"{key:32} {value:.3f}" if isinstance(value, float) else f"{key:32} {value}")
-    good = result["same_answers_from_8_threads"] and result["points_written_by_8_threads"] == 800
-    return result, good
-
-
-def compare_cost(kb: QdrantKnowledgeBase, store: EdgeStore, embedder: Embedder, queries: list[str]) -> Figures:
-    """Time hybrid queries and bare engine calls in turns; medians in milliseconds.
-
-    `bare` is the two searches with the texts of all 100 hits each; `made` the calls that the node really makes: two
-    searches for ids, and the texts of the 50 hits that are left.
-    """
-    import qdrant_edge as edge
-
-    shard = store._shard()
-    prepared = [(embedder.embed_query(text).tolist(), BM25.encode_query(text)) for text in queries]
-
-    def search(position: int, with_payload: bool) -> list[Any]:
-        vector, terms = prepared[position]
-        sparse_query = edge.SparseVector(list(terms.indices), list(terms.values))
-        found = []
-        for query, using in ((vector, "dense"), (sparse_query, "sparse")):
-            nearest = edge.Query.Nearest(query, using=using)
-            request = edge.QueryRequest(limit=100, query=nearest, with_payload=with_payload)
-            found += [(point.id, point.score, point.payload) for point in shard.query(request)]
-        return found
-
-    def two_searches(position: int) -> None:
-        search(position, True)
-
-    def calls_made(position: int) -> None:
-        ids = [id_ for id_, _, _ in search(position, False)][:50]
-        for record in shard.retrieve(ids, with_payload=True, with_vector=False):
-            _ = record.id, record.payload
-
-    def ours(position: int) -> None:
-        hybrid(Query(text=queries[position]), kb=kb, embedder=embedder, sparse=BM25)
-
-    calls = {"bare": two_searches, "made": calls_made, "hybrid": ours}
-    timings = time_in_turns(calls, len(queries))
-    medians = {f"{name}_ms": statistics.median(values) for name, values in timings.items()}
-    return medians | ratios(medians)
-
-
-def time_in_turns(calls: dict[str, Callable[[int], None]], count: int) -> dict[str, list[float]]:
-    """Run every call on every query three times, taking turns; milliseconds by call and clock."""
-    timings: dict[str, list[float]] = defaultdict(list)
-    for position in [*range(count)] * 3:
-        for name, call in calls.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            call(position)
-            timings[f"{name}_wall"].append((time.perf_counter() - wall) * 1000)
-            timings[f"{name}_cpu"].append((time.process_time() - cpu) * 1000)
-    return timings
-
-
-def ratios(medians: Figures) -> Figures:
-    """Set the hybrid query against each kind of engine calls, by wall clock and by processor time."""
-    pairs = [(against, clock) for against in ("bare", "made") for clock in ("wall", "cpu")]
-    return {f"hybrid_to_{a}_{c}": medians[f"hybrid_{c}_ms"] / medians[f"{a}_{c}_ms"] for a, c in pairs}
-
-
-def compare_threads(kb: KnowledgeBase, embedder: Embedder, queries: list[str]) -> dict[str, Any]:
-    """Answer all queries alone and from eight threads; the answers must be the same to the last digit."""
-
-    def answer(text: str) -> str:
-        return hybrid(Query(text=text), kb=kb, embedder=embedder, sparse=BM25).model_dump_json()
-
-    with stopwatch() as alone_seconds:
-        alone = [answer(text) for text in queries]
-    with ThreadPoolExecutor(8) as pool, stopwatch() as threads_seconds:
-        together = list(pool.map(answer, queries))
-    return {
-        "same_answers_from_8_threads": alone == together,
-        "queries_a_second_alone": len(queries) / alone_seconds[0],
-        "queries_a_second_8_threads": len(queries) / threads_seconds[0],
-    }
-
-
-def write_from_threads(folder: Path) -> int:
-    """Write 100 points from each of eight threads; returns how many the store then holds."""
-    store = EdgeStore(folder, "threads")
-    store.create(2)
-
-    def write(thread: int) -> None:
-        for number in range(100):
-            id_ = f"00000000-0000-0000-0000-{thread * 100 + number:012d}"
-            store.upsert([Point(id_, {"kind": "chunk"}, np.ones(2, dtype=np.float32))])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(8)))
-    count = store.count(CHUNKS)
-    store.close()
-    return count
-
-
-@contextmanager
-def stopwatch() -> Iterator[list[float]]:
-    """Measure a block; the list holds its seconds afterwards."""
-    seconds: list[float] = []
-    began = time.perf_counter()
-    yield seconds
-    seconds.append(time.perf_counter() - began)
-
-
 def main() -> None:
     """Run what the command line asks for; the exit status is 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -366,7 +211,7 @@ def main() -> None:
     if args.data:
         report["quality"], good = run_quality(args)
     if args.cost:
-        report["cost"], cost_good = run_cost(args)
+        report["cost"], cost_good = run_cost(args.chunks, args.queries, fill)
         good = good and cost_good
     if args.json:
         args.json.write_text(json.dumps(report, indent=1), "utf-8")
