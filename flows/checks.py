@@ -1,7 +1,8 @@
 """Contract checks at run time: a value that enters or leaves a node has the type that the node's signature says.
 
 Values that are instances of what a port takes (a frozen contract, a `str`) pass by `isinstance`; everything else goes
-through pydantic in strict mode, so that nothing is silently turned into something else.
+through pydantic in strict mode, so that nothing is silently turned into something else. The language knows lists alone:
+a list becomes a tuple, and a tuple a list, where that is what the signature says.
 """
 
 from __future__ import annotations
@@ -105,13 +106,45 @@ def _check(adapter: Callable[[], TypeAdapter[Any]], annotation: Any, fail: Calla
     except PydanticSchemaGenerationError:
         return _check_class(annotation, fail)
 
+    reshape = _reshaping(annotation)
+
     def check(value: Any, path: str) -> Any:
         try:
-            return validate(value, strict=True)
+            return validate(value if reshape is None else reshape(value), strict=True)
         except ValidationError as error:
             raise fail(path, _mistake(value, error)) from None
 
     return check
+
+
+def _reshaping(annotation: Any) -> Callable[[Any], Any] | None:
+    """Return what gives the lists and tuples of a value the form that a type names; None where it names none."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _reshaping(args[0])
+    if origin in (Union, types.UnionType):
+        found = [reshape for reshape in map(_reshaping, args) if reshape is not None]
+        return found[0] if len(found) == 1 else None
+    if origin is dict:
+        return _reshaping_values(_reshaping(args[1]))
+    if origin is list or (origin is tuple and Ellipsis in args):
+        return _reshaping_items(origin, _reshaping(args[0]))
+    return None
+
+
+def _reshaping_items(form: type[Any], reshape: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    def rebuild(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or (reshape is None and isinstance(value, form)):
+            return value
+        return form(value if reshape is None else map(reshape, value))
+
+    return rebuild
+
+
+def _reshaping_values(reshape: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if reshape is None:
+        return None
+    return lambda value: {key: reshape(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _check_class(annotation: Any, fail: Callable[[str, str], Exception]) -> Check:
