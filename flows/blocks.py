@@ -112,15 +112,16 @@ async def _run_loop(loop: CompiledLoop, frame: Frame, run: Run, entry: StepTrace
         inner.values[: len(states)] = states
         if items is not None:
             inner.values[len(states)] = items[steps]
-        stops = _Stops(loop, inner)
-        if loop.stops and stops.begin():
+        stops = _Stops(loop, inner) if loop.stops else None
+        if stops is not None and stops.begin():
             stopped_by = loop.stops[stops.held or 0][0]
             break
-        await run.run_body(loop.body, inner, run, stops.step_ended if loop.stops else None)
+        await run.run_body(loop.body, inner, run, None if stops is None else stops.step_ended)
         steps = number
-        states = _next_states(loop, inner, states, stops.held, path)
-        if stops.held is not None:
-            stopped_by = loop.stops[stops.held][0]
+        held = None if stops is None else stops.held
+        states = _next_states(loop, inner, states, held, path)
+        if held is not None:
+            stopped_by = loop.stops[held][0]
             break
     if stopped_by == MAX_STEPS and items is not None and steps == len(items):
         stopped_by = DONE
@@ -141,7 +142,10 @@ def _next_states(loop: CompiledLoop, inner: Frame, states: list[Any], held: int 
         if state.next is None or (settled is not None and not _is_settled(state.next_needs, settled, inner)):
             following.append(value)
         else:
-            following.append(state.check(state.next(inner), path))
+            moved = state.next(inner)
+            instance = state.instance
+            passes = instance is not None and isinstance(moved, instance)
+            following.append(moved if passes else state.check(moved, path))
     return following
 
 

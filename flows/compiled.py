@@ -24,7 +24,7 @@ from ragbraid.dsl.plan import (
     Step,
     Switch,
 )
-from ragbraid.flows.checks import Check, output_check, port_check, value_check
+from ragbraid.flows.checks import Check, output_check, passes_by_instance, port_check, value_check
 from ragbraid.flows.frames import Frame, Getter, compile_condition, compile_value, own_slots
 from ragbraid.flows.inputs import InputChecker
 
@@ -156,7 +156,7 @@ def compile_step(step: AnyStep, roles: Mapping[str, str]) -> AnyCompiled:
 class CompiledBody:
     """A body whose steps are numbered, each knowing how many others it waits for and which ones wait for it."""
 
-    __slots__ = ("needs", "roots", "size", "steps")
+    __slots__ = ("needs", "roots", "size", "steps", "straight")
 
     def __init__(self, body: Body, roles: Mapping[str, str]) -> None:
         self.size = body.size
@@ -172,6 +172,8 @@ class CompiledBody:
             compiled.successors = tuple(following)
         self.needs = [compiled.needs for compiled in self.steps]
         self.roots = tuple(index for index, count in enumerate(self.needs) if count == 0)
+        self.straight = all(index + 1 in compiled.successors for index, compiled in enumerate(self.steps[:-1]))
+        """Whether every step waits for the one before it."""
 
 
 class CompiledPlan:
@@ -200,7 +202,7 @@ class CompiledBranch:
 class CompiledState:
     """A carried state of a loop."""
 
-    __slots__ = ("check", "name", "next", "next_needs", "start")
+    __slots__ = ("check", "instance", "name", "next", "next_needs", "start")
 
     def __init__(self, state: Carried) -> None:
         self.name = state.name
@@ -208,6 +210,7 @@ class CompiledState:
         self.next = None if state.next is None else compile_value(state.next)
         self.next_needs = state.next_needs
         self.check = value_check(f"the state `{state.name}`", state.type)
+        self.instance = passes_by_instance(state.type)
 
 
 class CompiledLoop:

@@ -59,6 +59,7 @@ async def run_plan(
     limits = RunLimits(plan.limits)
     run = Run(trace, resources, executor, listener, cache, limits, run_body)
     trace.begin(plan.name, plan.hash, bound)
+    token = enter_step(_BETWEEN_STEPS)  # steps enter their own contexts and do not leave them
     try:
         trace.inputs = bound = compiled.inputs.check(inputs)
         for slot, name in enumerate(plan.body.inputs):
@@ -76,6 +77,8 @@ async def run_plan(
         if isinstance(error, RagbraidError):
             error.trace = trace
         raise
+    finally:
+        leave_step(token)
     trace.finish("ok", outputs)
     return RunResult(outputs[""] if plan.single_output else outputs, trace)
 
@@ -95,13 +98,17 @@ async def run_body(body: CompiledBody, frame: Frame, run: Run, watch: Callable[[
     Raises:
         RagbraidError: the first failure of a step; every other step has been cancelled and has ended.
     """
-    if not body.steps:
-        return
-    token = enter_step(_BETWEEN_STEPS)
-    try:
+    if not body.straight:
         await _BodyRun(body, frame, run, watch).drive()
-    finally:
-        leave_step(token)
+        return
+    values = frame.values
+    for step in body.steps:  # each waits for the one before it: there is nothing to share out
+        values[step.slot] = await run_step(step, frame, run)
+        if watch is not None and watch(step.slot):
+            return
+        if perf_counter() > run.turn_ends:
+            await asyncio.sleep(0)
+            run.turn_ends = perf_counter() + TURN_SECONDS
 
 
 class _Halt(Exception):

@@ -104,53 +104,41 @@ def prepare_limit(shape: str) -> Runner:
 
 
 def prepare_ragbraid(shape: str, *, is_async: bool) -> Runner:
-    """Run a plan inline: contracts checked, trace recorded."""
-    from ragbraid.dsl.plan import Binding, Body, Deploy, InputSpec, Limits, Mapped, Plan, Policy, SlotRef, Step
-    from ragbraid.flows.compiled import compile_plan
-    from ragbraid.flows.frames import Frame
-    from ragbraid.flows.limits import RunLimits
-    from ragbraid.flows.scheduler import run_body, run_plan
-    from ragbraid.flows.steps import Run
-    from ragbraid.flows.trace import Trace
-    from ragbraid.registry.errors import SourceSpan
-    from ragbraid.registry.node import contract_of
+    """Run a checked flow file inline: contracts checked, trace recorded."""
+    from ragbraid.dsl.compile import check_text
+    from ragbraid.flows.scheduler import run_plan
+    from ragbraid.registry.catalogue import Catalogue
 
-    one, two, many = _ragbraid_nodes(is_async, 1 if shape.startswith("loop") else 0)
-    graph, steps = graph_of(shape), []
-    slots = {name: slot for slot, name in enumerate(["value", *graph])}
-    for name, before in graph.items():
-        refs = [SlotRef(0, slots[other], (), f"${other}") for other in before or ["value"]]
-        function = {1: one, 2: two}.get(len(refs), many)
-        values = [Mapped(tuple(zip(before, refs, strict=True)))] if function is many else refs
-        contract = contract_of(function)
-        bindings = tuple(
-            Binding(port.name, value, "arrow", "") for port, value in zip(contract.ports, values, strict=True)
+    catalogue = Catalogue()
+    for function in _ragbraid_nodes(is_async, 1 if shape.startswith("loop") else 0):
+        catalogue.add_node(function)
+    checked = check_text(_flow_file(shape), f"{shape}.yaml", catalogue)
+    if checked.plan is None:
+        raise AssertionError(checked.findings)
+    plan = checked.plan
+
+    async def run_once() -> int:
+        return int((await run_plan(plan, {"value": 1}, resources=None)).outputs)  # type: ignore[arg-type]
+
+    return run_once
+
+
+def _flow_file(shape: str) -> str:
+    """Return the shape as an author would write it; the loop carries its value through a hundred steps."""
+    nodes, last = [], ""
+    for name, before in graph_of(shape).items():
+        sources = [f"${other}" for other in before or ["value"]]
+        written = {1: "{use: bench.one, x: %s}", 2: "{use: bench.two, a: %s, b: %s}"}.get(len(sources))
+        nodes.append(
+            f"{name}: " + (written % tuple(sources) if written else f"{{use: bench.many, xs: [{', '.join(sources)}]}}")
         )
-        needs = frozenset(ref.slot for ref in refs)
-        span = SourceSpan("bench", 1, 1, 1, 1)
-        steps.append(Step(name, name, slots[name], contract, bindings, (), int, needs, Policy(), span))
-    plan = Plan(
-        name=shape, file="bench", about="", inputs=(InputSpec("value", int, None, True, "", {}),),
-        body=Body(("value",), tuple(steps)), outputs=(("", SlotRef(0, slots[name], (), f"${name}")),),
-        output_types={"": int}, resources={}, roles={}, limits=Limits(), deploy=Deploy(), hash=shape,
-    )  # fmt: skip
-
-    async def run_once(value: int) -> int:
-        return int((await run_plan(plan, {"value": value}, resources=None)).outputs)  # type: ignore[arg-type]
-
-    async def loop() -> int:
-        """Run the body again and again within one run, as a loop does: a frame a turn, one trace for all."""
-        body = compile_plan(plan).body
-        run = Run(Trace(), None, None, None, None, RunLimits(plan.limits), run_body)  # type: ignore[arg-type]
-        value = 1
-        for turn in range(TURNS):
-            frame = Frame(body.size, prefix=f"loop[{turn}].")
-            frame.values[0] = value
-            await run_body(body, frame, run)
-            value = frame.values[-1]
-        return value
-
-    return loop if shape.startswith("loop") else turns(run_once, shape)
+        last = name
+    if shape.startswith("loop"):
+        body = "".join(f"        {line}\n" for line in nodes)
+        loop = f"carry: {{value: int = $value}}\n      nodes:\n{body}      next: {{value: ${last}}}\n      max_steps: {TURNS}"
+        nodes, last = [f"turns:\n    loop:\n      {loop}"], "turns.value"
+    head = f"ragbraid: 1\nname: {shape}\ninputs: {{value: int}}\nnodes:\n"
+    return head + "".join(f"  {line}\n" for line in nodes) + f"outputs: ${last}\n"
 
 
 def _ragbraid_nodes(is_async: bool, step: int) -> tuple[Any, Any, Any]:
@@ -184,7 +172,9 @@ def _ragbraid_nodes(is_async: bool, step: int) -> tuple[Any, Any, Any]:
     for collect in (many, amany):
         collect.__annotations__ = {"xs": FanIn[int], "return": int}
     functions = (aone, atwo, amany) if is_async else (one, two, many)
-    one_node, two_node, many_node = (node(f"bench.{function.__name__}")(function) for function in functions)
+    one_node, two_node, many_node = (
+        node(f"bench.{name}")(function) for name, function in zip(("one", "two", "many"), functions, strict=True)
+    )
     return one_node, two_node, many_node
 
 
