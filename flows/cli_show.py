@@ -76,6 +76,9 @@ def report_text(report: IndexReport) -> str:
         f"chunks: {report.chunks_added} added, {report.chunks_deleted} deleted, {report.chunks_unchanged} unchanged; "
         f"{report.embedded} embedded"
     )
+    atoms = (report.atoms_added, report.atoms_deleted, report.atoms_unchanged)
+    if any(atoms):
+        chunks += "\natoms: {} added, {} deleted, {} unchanged".format(*atoms)
     told = [source for source in report.sources if source.status != "unchanged" or source.reason]
     return "\n".join([sources, chunks, *_source_lines(told), *(f"note: {note}" for note in report.notes)])
 

@@ -12,10 +12,12 @@ from ragbraid.nodes.reasoning import (
     Draft,
     Line,
     Note,
+    OnInvalid,
     PromptLanguage,
     Temperature,
     Texts,
     ask,
+    ask_or_none,
     bounded,
     gather,
     prompt_file,
@@ -114,6 +116,7 @@ async def multi(
     max_tokens: PositiveInt = 500,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> list[Query]:
     """Asks the same question in several ways, to search with each and fuse what they find.
 
@@ -128,6 +131,8 @@ async def multi(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the variants as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            the question alone, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -135,7 +140,10 @@ async def multi(
     """
     form = bounded(Variants, "queries", n)
     values = gather(question, facts={"n": n})
-    draft = await ask(llm, "multi_query", form, values, Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "multi_query", form, values, how, on_invalid, "only the question is searched for")
+    if draft is None:
+        return [Query(text=question)]
     variants = without_repeats(draft.queries, [question] if include_original else [])
     if len(variants) < n:
         report_note(f"{len(variants)} different variants instead of {n}")
@@ -172,6 +180,7 @@ async def hyde(
     max_tokens: PositiveInt = 500,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Query:
     """Writes a passage that would answer the question, to search for passages like it (HyDE, Gao et al. 2022).
 
@@ -185,12 +194,18 @@ async def hyde(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the passage as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            the question alone, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
         ServiceError: the model failed.
     """
-    draft = await ask(llm, "hyde", Hypothesis, gather(question), Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    kept = "only the question is searched for"
+    draft = await ask_or_none(llm, "hyde", Hypothesis, gather(question), how, on_invalid, kept)
+    if draft is None:
+        return Query(text=question)
     passage = tidy(draft.passage)
     return Query(text=f"{question}\n{passage}" if include_question else passage, role="rewrite")
 

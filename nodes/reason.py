@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
@@ -22,6 +23,7 @@ from ragbraid.nodes.reasoning import (
     Temperature,
     Texts,
     ask,
+    ask_or_none,
     bounded,
     find_answer,
     first_sentence,
@@ -33,12 +35,14 @@ from ragbraid.nodes.reasoning import (
     tidy,
     without_repeats,
 )
-from ragbraid.registry.context import report_degraded, report_note
+from ragbraid.registry.context import report_note
 from ragbraid.registry.contracts import Hit, Ranking
-from ragbraid.registry.errors import NodeInputError, ServiceError
+from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.node import node
 from ragbraid.registry.reasoning import ATOM, Choice, ExitCheck, FollowUp, SubQuestions, Thought, Thoughts
 from ragbraid.registry.resources import LLM
+
+_CITATION = re.compile(r"\s*\[\d+\]")
 
 
 @node(
@@ -59,6 +63,7 @@ async def next_thought(
     max_tokens: PositiveInt = 300,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Thought:
     """Writes the next sentence of a chain of thought from the evidence so far, and the answer once it follows.
 
@@ -76,6 +81,8 @@ async def next_thought(
         max_tokens: bounds what the model writes; reaching it is an error, not a thought.
         temperature: 0 makes the thought as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            the thoughts as they are: the new one is empty, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -84,7 +91,10 @@ async def next_thought(
     if not has_evidence(evidence):
         return Thought(text="")
     values = gather(question, passages=evidence.hits[:max_passages], lists={"thoughts": thoughts})
-    draft = await ask(llm, "next_thought", NextThought, values, Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "next_thought", NextThought, values, how, on_invalid, "no thought was added")
+    if draft is None:
+        return Thought(text="")
     checked = check_exit(draft.thought, thoughts)
     answer = tidy(draft.answer) or checked.answer
     return Thought(
@@ -253,6 +263,7 @@ async def follow_up(
     max_tokens: PositiveInt = 300,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> FollowUp:
     """Asks the next simpler question on the way to the answer, or gives the answer when nothing is open.
 
@@ -268,6 +279,8 @@ async def follow_up(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the question as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            what there is: neither a question nor an answer, marked degraded.
 
     Raises:
         NodeInputError: the question is empty, the template is wrong, or a follow-up lacks its answer.
@@ -275,9 +288,12 @@ async def follow_up(
     """
     if len(asked) != len(answers):
         raise NodeInputError(f"There are {len(asked)} follow-up questions but {len(answers)} answers.", kind="input")
-    history = [f"{each} -> {answer}" for each, answer in zip(asked, answers, strict=True)]
+    history = [f"{each} -> {_CITATION.sub('', answer)}" for each, answer in zip(asked, answers, strict=True)]
     values = gather(question, lists={"history": history})
-    draft = await ask(llm, "follow_up", NextQuestion, values, Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "follow_up", NextQuestion, values, how, on_invalid, "nothing was asked")
+    if draft is None:
+        return FollowUp()
     found = tidy(draft.text)
     if draft.kind == "answer":
         return FollowUp(answer=found, is_final=True)
@@ -358,7 +374,8 @@ async def revise_thought(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the revision as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
-        on_invalid: after an answer of the wrong form, `fail` fails the step and `keep` keeps the draft, marked degraded.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            the draft, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -368,11 +385,5 @@ async def revise_thought(
         return Thought(text=draft)
     values = gather(question, passages=evidence.hits[:max_passages], lists={"thoughts": thoughts, "draft": [draft]})
     how = Asking(prompt, max_tokens, temperature, language)
-    try:
-        revision = await ask(llm, "revise_thought", Revision, values, how)
-    except ServiceError as error:
-        if error.kind != "invalid_output" or on_invalid == "fail":
-            raise
-        report_degraded(f"the draft was kept: {error}")
-        return Thought(text=draft)
-    return Thought(text=tidy(revision.thought))
+    revision = await ask_or_none(llm, "revise_thought", Revision, values, how, on_invalid, "the draft was kept")
+    return Thought(text=draft if revision is None else tidy(revision.thought))

@@ -177,6 +177,24 @@ async def ask_in(spoken: Language, llm: LLM, name: str, output: type[M], values:
     return completion.value
 
 
+async def ask_or_none(
+    llm: LLM, name: str, output: type[M], values: Mapping[str, Any], how: Asking, on_invalid: OnInvalid, kept: str
+) -> M | None:
+    """As `ask`, for nodes that can go on without an answer.
+
+    Returns:
+        The answer, or None when `on_invalid` is `keep` and the answer had the wrong form or was cut off; the step is
+        then marked as degraded, with a note that begins with `kept`. A service that fails always raises.
+    """
+    try:
+        return await ask(llm, name, output, values, how)
+    except ServiceError as error:
+        if error.kind not in ("invalid_output", "truncated") or on_invalid == "fail":
+            raise
+        report_degraded(f"{kept}: {error}")
+        return None
+
+
 def has_evidence(hits: Ranking) -> bool:
     """Whether there is anything to read; what is read incompletely marks the step as degraded.
 

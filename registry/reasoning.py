@@ -61,7 +61,7 @@ class SubQuestions(Contract):
 
 
 class FollowUp(Contract):
-    """The next simpler question, or the final answer: exactly one of both.
+    """The next simpler question, or the final answer, never both; neither when the model gave nothing of use.
 
     `is_repeat` says that the question had been asked before.
     """

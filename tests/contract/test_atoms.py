@@ -45,20 +45,20 @@ class Bench:
         vector = self.embedder.embed_query(text)
         return self.kb.search_atoms(vector, embedder=self.embedder.identity, top_k=top_k, **given)  # type: ignore[arg-type]
 
-    def ordinary(self) -> tuple[list[Hit], list[Hit], list[Hit], int, float]:
-        """Everything that searches among chunks give, and the counts."""
+    def ordinary(self) -> list[object]:
+        """Everything that searches among chunks give, and the counts; scores without the last bits of a float."""
         vector, terms = self.embedder.embed_query("question"), WordSparse().encode_query("peter founded acme rome")
         names = {"embedder": self.embedder.identity, "sparse": "words-1"}
-        info = self.kb.info()
-        return (
-            self.kb.search_dense(vector, embedder=names["embedder"], top_k=100),
-            self.kb.search_sparse(terms, sparse=names["sparse"], top_k=100),
-            self.kb.search_hybrid(
+        found = [
+            *self.kb.search_dense(vector, embedder=names["embedder"], top_k=100),
+            *self.kb.search_sparse(terms, sparse=names["sparse"], top_k=100),
+            *self.kb.search_hybrid(
                 vector, terms, **names, fetch_k=100, fuse=lambda ids: [(id_, 1.0) for id_ in ids["sparse"]]
             ),
-            info.chunks,
-            info.average_length,
-        )
+        ]
+        info = self.kb.info()
+        hits = [hit.model_dump(exclude={"score", "scores"}) | {"score": round(hit.score, 5)} for hit in found]
+        return [*hits, info.chunks, info.average_length]
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def what_a_reader_sees(store: EdgeStore) -> Any:
-    """Texts by vector, scores by terms, and the recorded sources; None before the first commit."""
+    """Texts by vector and through atoms, scores by terms, the recorded sources; None before the first commit."""
     kb = QdrantKnowledgeBase(store, "kb")
     sparse = WordSparse()
     try:
@@ -81,8 +81,11 @@ def what_a_reader_sees(store: EdgeStore) -> Any:
     except SettingsError:
         return None
     terms = kb.search_sparse(sparse.encode_query("part added new"), sparse="words-1", top_k=1000)
+    has_atoms = kb.info().atoms > 0
+    atoms = kb.search_atoms(HashEmbedder().embed_query("any"), embedder="hash-1", top_k=1000) if has_atoms else []
     return (
         sorted((hit.source, hit.text) for hit in dense),
+        sorted((hit.source, hit.text, hit.metadata["atom"]) for hit in atoms),
         sorted((hit.id, round(hit.score, 4)) for hit in terms),
         [(record.source, record.chunk_ids, record.content_hash) for record in kb.documents()],
     )
@@ -113,12 +116,13 @@ def prepare(folder: Path, indexes: dict[str, Any], corpus: str) -> Any:
 
 
 def texts_to_embed(corpus: str) -> int:
-    known = {text for texts in CORPORA["first"].values() for text in texts} if corpus == "second" else set()
-    return sum(text not in known for texts in CORPORA[corpus].values() for text in texts)
+    texts = [text for texts in CORPORA[corpus].values() for text in texts]
+    known = set() if corpus == "first" else {text for texts in CORPORA["first"].values() for text in texts}
+    return sum(text not in known for text in texts) + (len(texts) if corpus == "tagged" else 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("corpus", ["first", "second"], ids=["ingestion", "update"])
+@pytest.mark.parametrize("corpus", ["first", "second", "tagged"], ids=["ingestion", "update", "update with atoms"])
 def test_killed_at_random_moments(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
     folder = tmp_path / "kb"
     moments = random.Random(f"{SEED} {corpus}")
@@ -137,7 +141,7 @@ def test_killed_at_random_moments(killer: Killer, indexes: dict[str, Any], tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("corpus", ["first", "second"], ids=["ingestion", "update"])
+@pytest.mark.parametrize("corpus", ["first", "second", "tagged"], ids=["ingestion", "update", "update with atoms"])
 def test_killed_at_every_kind_of_write(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
     folder = tmp_path / "kb"
     batches = -(-texts_to_embed(corpus) // BATCH_SIZE)

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from index_parts import Corpus, HashEmbedder, WordSparse, make_set
+from index_parts import Corpus, HashEmbedder, WordSparse, make_set, with_atoms
 from qdrant_edge import EdgeShard  # noqa: F401  # loaded before the first fork
 
 from ragbraid.nodes.index import upsert
@@ -32,13 +32,15 @@ SECOND: Corpus = {
     **{f"t{n}": [f"second {n} added {part}" for part in range(10)] for n in range(8)},
 }
 """Five sources unchanged, ten changed, five gone, eight new, and another average length."""
-CORPORA = {"first": FIRST, "second": SECOND}
-WRITES = ("create", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
+CORPORA = {"first": FIRST, "second": SECOND, "tagged": SECOND}
+WRITES = ("create", "make_room_for_atoms", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
 
 
 def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:
     kb = QdrantKnowledgeBase(store, "kb")
     chunks = make_set(CORPORA[corpus])
+    if corpus == "tagged":
+        chunks = with_atoms(chunks, lambda chunk: [f"{chunk.text}?"])
     return upsert(chunks, kb=kb, embedder=embedder, sparse=WordSparse(), cleanup="full", batch_size=BATCH_SIZE)
 
 

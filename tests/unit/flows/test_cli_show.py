@@ -64,6 +64,11 @@ def test_an_index_report_names_failures_first_and_says_how_many_it_leaves_out(
     assert lines[-1] == "  ... and 11 more (all of them with --json)"
 
 
+def test_an_index_report_tells_of_atoms_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    report = IndexReport(knowledge_base="kb", generation=1, chunks_unchanged=3, atoms_added=2, atoms_unchanged=7)
+    assert shown(capsys, report)[2:] == ["atoms: 2 added, 0 deleted, 7 unchanged"]
+
+
 def test_an_index_report_names_sources_without_text_and_ends_with_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
     blank = SourceReport(source="blank.md", status="unchanged", reason="it holds no text")
     added = [SourceReport(source=f"{number}.md", status="added") for number in range(30)]

@@ -326,6 +326,11 @@ def test_a_follow_up_asks_or_answers() -> None:
     assert "1. Who founded Acme? -> Peter." in answers.sent.user
 
 
+def test_markers_of_citations_of_other_searches_are_not_shown() -> None:
+    found = ask(follow_up, QUESTION, ("Who?",), ("Peter [1][2]. [3]",), rules=reply(kind="answer", text="Rome"))
+    assert "1. Who? -> Peter.\n" in found.sent.user
+
+
 def test_a_repeated_follow_up_says_so() -> None:
     found = ask(follow_up, QUESTION, ("Who?",), ("Peter.",), rules=reply(kind="follow_up", text="who"))
     assert found.value == FollowUp(question="who", is_repeat=True)

@@ -1,0 +1,63 @@
+"""What reasoning nodes do with an answer of no use: fail, or go on with what there is and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from reasoning_parts import ask, ranking, reply
+
+from ragbraid.flows.scripted_rules import Rule
+from ragbraid.nodes.query import hyde, multi
+from ragbraid.nodes.reason import follow_up, next_thought
+from ragbraid.registry.contracts import Query
+from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.reasoning import FollowUp, Thought
+
+QUESTION = "Where was the founder of Acme born?"
+EVIDENCE = ranking("Acme was founded by Peter.")
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...], Any, str]] = [
+    (next_thought, (EVIDENCE, QUESTION), Thought(text=""), "no thought was added: "),
+    (follow_up, (QUESTION,), FollowUp(), "nothing was asked: "),
+    (multi, (QUESTION,), [Query(text=QUESTION)], "only the question is searched for: "),
+    (hyde, (QUESTION,), Query(text=QUESTION), "only the question is searched for: "),
+]
+each_node = pytest.mark.parametrize(("node", "given", "left", "note"), CASES)
+each_mistake = pytest.mark.parametrize(
+    ("rule", "kind"),
+    [(reply(thought=7, kind="", queries=[], passage=""), "invalid_output"), (Rule(reply="{", fault="cut_off"), "truncated")],
+)  # fmt: skip
+
+
+@each_node
+@each_mistake
+def test_an_answer_of_no_use_fails_the_step_unless_the_flow_says_otherwise(
+    node: Any, given: Any, left: Any, note: str, rule: Rule, kind: str
+) -> None:
+    with pytest.raises(ServiceError) as caught:
+        ask(node, *given, rules=rule)
+    assert caught.value.kind == kind
+
+
+@each_node
+@each_mistake
+def test_an_answer_of_no_use_can_leave_things_as_they_are(
+    node: Any, given: Any, left: Any, note: str, rule: Rule, kind: str
+) -> None:
+    kept = ask(node, *given, rules=rule, on_invalid="keep")
+    assert (kept.value, kept.step.status) == (left, "degraded")
+    assert kept.step.notes[0].startswith(note)
+
+
+@each_node
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("rate_limit", "rate_limit"), ("unauthorized", "auth"), ("reset", "unavailable")]
+)
+def test_a_model_that_cannot_be_asked_is_no_answer_of_no_use(
+    node: Any, given: Any, left: Any, note: str, fault: Any, kind: str
+) -> None:
+    with pytest.raises(ServiceError) as caught:
+        ask(node, *given, rules=Rule(fault=fault), on_invalid="keep")
+    assert caught.value.kind == kind
