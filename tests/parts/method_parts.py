@@ -106,13 +106,14 @@ def says(prompt: str, *replies: Said, user: str = "") -> Responder:
     Args:
         prompt: the name of one of our prompts, such as `next_thought`.
         replies: what the model says.
-        user: only requests whose user message holds this pattern.
+        user: only requests of which a user message holds this pattern; a request to repair an answer has two.
     """
     lock = threading.Lock()
     left = [_as_reply(said) for said in replies]
 
     def respond(chat: ChatRequest) -> Reply | None:
-        if not is_asked(prompt, chat) or not re.search(user, chat.user):
+        asked = "\n".join(str(message["content"]) for message in chat.messages if message["role"] == "user")
+        if not is_asked(prompt, chat) or not re.search(user, asked):
             return None
         with lock:
             return left.pop(0) if len(left) > 1 else left[0]
