@@ -51,7 +51,7 @@ def load_plan(path: str | Path, catalogue: Catalogue, resources: Mapping[str, st
     """
     checked = check_file(path, catalogue, resources)
     if checked.plan is None:
-        raise FlowError(checked.findings)
+        raise FlowError(checked.findings, checked.texts)
     return checked.plan
 
 

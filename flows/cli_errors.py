@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import click
 
-from ragbraid.registry.errors import Finding, FlowError, RagbraidError, RunError
+from ragbraid.registry.errors import FlowError, RagbraidError, RunError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -42,7 +42,7 @@ def fail(error: RagbraidError) -> NoReturn:
     if isinstance(error, FlowError):
         from ragbraid.flows.cli_output import print_findings
 
-        print_findings(error.findings, _read_texts(error.findings))
+        print_findings(error.findings, error.texts)
         sys.exit(1)
     step = f"step `{error.step}`: " if isinstance(error, RunError) and error.step else ""
     _fail(f"{step}{error}", getattr(error, "hint", None))
@@ -65,15 +65,3 @@ def _reader_has_gone() -> NoReturn:
     # `ragbraid nodes | head` is no failure. The interpreter flushes once more at its end: that must go somewhere.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
-
-
-def _read_texts(findings: Iterable[Finding]) -> dict[str, str]:
-    texts = {}
-    for file in {finding.span.file for finding in findings}:
-        try:
-            with open(file, encoding="utf-8-sig") as stream:
-                texts[file] = stream.read()
-        except (OSError, UnicodeDecodeError):
-            # The finding itself says that the file cannot be read; it is printed without its line.
-            continue
-    return texts

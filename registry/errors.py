@@ -16,6 +16,7 @@ Every one of them survives pickling, because Prefect stores the exceptions of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -96,10 +97,16 @@ class RagbraidError(Exception):
 
 
 class FlowError(RagbraidError):
-    """A flow file cannot be run; `findings` holds every mistake that was found, in file order."""
+    """A flow file cannot be run.
 
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
+    Args:
+        findings: every mistake that was found, in file order.
+        texts: the files that they stand in, as they were checked: for whoever prints the lines.
+    """
+
+    def __init__(self, findings: tuple[Finding, ...], texts: Mapping[str, str] | None = None) -> None:
         self.findings = findings
+        self.texts = dict(texts or {})
         errors = [f for f in findings if f.severity == "error"]
         first = errors[0] if errors else findings[0]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

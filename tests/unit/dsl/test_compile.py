@@ -208,6 +208,9 @@ def test_loading_a_broken_file_raises_with_every_finding(tmp_path: Path, catalog
     with pytest.raises(FlowError) as caught:
         load_plan(path, catalogue)
     assert [finding.code for finding in caught.value.findings] == ["RB101", "RB201", "RB012"]
+    text = path.read_text(encoding="utf-8")
+    path.unlink()  # whoever prints the lines needs the file no more
+    assert caught.value.texts == {str(path): text}
 
 
 def test_a_file_that_is_not_there_is_a_finding(tmp_path: Path, catalogue: Catalogue) -> None:

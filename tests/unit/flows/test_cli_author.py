@@ -51,6 +51,20 @@ def test_every_file_is_checked_and_one_mistake_makes_the_exit_code_1(good: Path)
     assert "chunk.recursive" in result.stderr
 
 
+@pytest.mark.parametrize("broken", ["outer.yaml", "inner.yaml"])
+def test_a_run_prints_what_a_check_prints_also_of_a_flow_that_is_used(good: Path, broken: str) -> None:
+    flows = {
+        "inner.yaml": GOOD,
+        "outer.yaml": 'ragbraid: 1\nname: outer\nnodes:\n  use_it: {use: ./inner.yaml, folder: "."}\noutputs: $use_it\n',
+    }
+    for name, text in flows.items():
+        (good / name).write_text(text.replace("outputs: $", "outputs: $un") if name == broken else text)
+    checked, ran = ragbraid("check", "outer.yaml"), ragbraid("run", "outer.yaml")
+    assert checked.exit_code == ran.exit_code == 1
+    assert "outputs: $un" in ran.stderr
+    assert ran.stderr == checked.stderr
+
+
 def test_findings_come_as_json_for_scripts(good: Path) -> None:
     (good / "bad.yaml").write_text(GOOD.replace("$size", "$siz"))
     result = ragbraid("check", "bad.yaml", "--json")
