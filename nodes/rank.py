@@ -58,6 +58,51 @@ def keep_above_threshold(
     return _shortened(ranking, tuple(hit for hit in ranking.hits if hit.score >= value))
 
 
+@node(
+    "rank.add",
+    example="""
+    pick: {use: reason.select_atom, candidates: $found, evidence: $chosen}
+    pool: {use: rank.add, ranking: $chosen, hit: $pick.hit}
+    """,
+)
+def add_hit(ranking: Ranking, hit: Hit | None) -> Ranking:
+    """Put one hit behind a ranking, such as the one that a model chose; a hit that is there already changes nothing.
+
+    The score is 1 / rank, since the hits of such a ranking stand in the order in which they came; what each route said
+    of a hit stays under `scores`.
+
+    Args:
+        ranking: the ranking so far.
+        hit: the hit to add; none (null) leaves the ranking as it is.
+    """
+    if hit is None or any(hit.id == each.id for each in ranking):
+        return ranking
+    hits = tuple(
+        each.model_copy(update={"rank": rank, "score": 1.0 / rank, "score_kind": "rank"})
+        for rank, each in enumerate((*ranking.hits, hit), start=1)
+    )
+    return ranking.model_copy(update={"hits": hits, "route": "rank.add", "score_kind": "rank"})
+
+
+@node(
+    "rank.without",
+    example="""
+    fresh: {use: rank.without, ranking: $found, exclude: $chosen}
+    """,
+)
+def leave_out(ranking: Ranking, exclude: Ranking) -> Ranking:
+    """Leave out the hits that another ranking holds, such as what was read already.
+
+    Args:
+        ranking: the ranking to shorten.
+        exclude: the hits that are not wanted, known by their ids.
+    """
+    unwanted = {hit.id for hit in exclude}
+    kept = (hit for hit in ranking.hits if hit.id not in unwanted)
+    hits = tuple(hit.model_copy(update={"rank": rank}) for rank, hit in enumerate(kept, start=1))
+    return ranking.model_copy(update={"hits": hits})
+
+
 def _shortened(ranking: Ranking, hits: tuple[Hit, ...]) -> Ranking:
     # A head of a valid ranking is a valid ranking: scores never increase, so both cuts keep ranks 1..n.
     return ranking.model_copy(update={"hits": hits})

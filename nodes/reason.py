@@ -7,14 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from ragbraid.nodes.reason_forms import (
-    NextQuestion,
-    NextThought,
-    Proposal,
-    Revision,
-    Selection,
-    ThoughtsDraft,
-)
+from ragbraid.nodes.reason_atoms import propose_subquestions, select_atom
+from ragbraid.nodes.reason_forms import NextQuestion, NextThought, Revision, ThoughtsDraft
 from ragbraid.nodes.reasoning import (
     Asking,
     OnInvalid,
@@ -22,7 +16,6 @@ from ragbraid.nodes.reasoning import (
     PromptLanguage,
     Temperature,
     Texts,
-    ask,
     ask_or_none,
     bounded,
     find_answer,
@@ -30,17 +23,25 @@ from ragbraid.nodes.reasoning import (
     gather,
     has_evidence,
     is_same_text,
-    pick,
     prompt_file,
     tidy,
     without_repeats,
 )
-from ragbraid.registry.context import report_note
-from ragbraid.registry.contracts import Hit, Ranking
+from ragbraid.registry.contracts import Ranking
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.node import node
-from ragbraid.registry.reasoning import ATOM, Choice, ExitCheck, FollowUp, SubQuestions, Thought, Thoughts
+from ragbraid.registry.reasoning import ExitCheck, FollowUp, Thought, Thoughts
 from ragbraid.registry.resources import LLM
+
+__all__ = [
+    "check_exit",
+    "draft_thoughts",
+    "follow_up",
+    "next_thought",
+    "propose_subquestions",
+    "revise_thought",
+    "select_atom",
+]
 
 _CITATION = re.compile(r"\s*\[\d+\]")
 
@@ -133,121 +134,6 @@ def check_exit(text: str, thoughts: Texts = ()) -> ExitCheck:
 
 
 @node(
-    "reason.propose_subquestions",
-    example="""
-    propose: {use: reason.propose_subquestions, evidence: $chosen, max_questions: 5}
-    """,
-)
-async def propose_subquestions(
-    question: str,
-    evidence: Ranking = Ranking(),  # noqa: B008  # frozen
-    asked: Texts = (),
-    *,
-    llm: LLM,
-    prompt: Annotated[str | None, prompt_file("passages", "asked", "max_questions")] = None,
-    max_questions: Annotated[int, Field(ge=1, le=50)] = 5,
-    max_passages: PassageLimit = 15,
-    max_tokens: PositiveInt = 600,
-    temperature: Temperature = 0.0,
-    language: PromptLanguage = "auto",
-) -> SubQuestions:
-    """Proposes sub-questions that the evidence chosen so far leaves open; none means that it is enough.
-
-    The decomposition step of PIKE-RAG (Wang et al. 2025). More than `max_questions` go back to the model as a mistake,
-    so that it chooses and not we. Questions that were asked before or repeat one another are left out; when nothing
-    is left the list is empty, which is a normal end. The first round has no evidence.
-
-    Args:
-        question: the question.
-        evidence: what was chosen so far.
-        asked: sub-questions of earlier rounds.
-        prompt: a template file that replaces ours; it may hold the blocks `system` and `user`, or be the user message.
-        max_questions: how many the model may propose.
-        max_passages: how many of the hits the model sees.
-        max_tokens: bounds what the model writes; reaching it is an error.
-        temperature: 0 makes the proposal as repeatable as the model allows.
-        language: language of the prompt; `auto` takes the question's.
-
-    Raises:
-        NodeInputError: the question is empty or the template is wrong.
-        ServiceError: the model failed, or there is no evidence because retrieval failed.
-    """
-    has_evidence(evidence)
-    values = gather(
-        question,
-        passages=evidence.hits[:max_passages],
-        lists={"asked": asked},
-        facts={"max_questions": max_questions},
-    )
-    form = bounded(Proposal, "sub_questions", max_questions)
-    draft = await ask(llm, "propose_subquestions", form, values, Asking(prompt, max_tokens, temperature, language))
-    questions = without_repeats(draft.sub_questions, asked)
-    repeated = sum(1 for text in draft.sub_questions if tidy(text)) - len(questions)
-    if repeated:
-        report_note(f"{repeated} proposed sub-questions had been asked before and were left out")
-    return SubQuestions(questions=questions, thinking=draft.thinking.strip(), repeated=repeated)
-
-
-@node(
-    "reason.select_atom",
-    example="""
-    atoms: {use: retrieve.hybrid, query: $question, top_k: 8}
-    pick: {use: reason.select_atom, candidates: $atoms, evidence: $chosen}
-    """,
-)
-async def select_atom(
-    candidates: Ranking,
-    question: str,
-    evidence: Ranking = Ranking(),  # noqa: B008  # frozen
-    *,
-    llm: LLM,
-    prompt: Annotated[str | None, prompt_file("passages", "candidates")] = None,
-    max_candidates: Annotated[int, Field(ge=1, le=200)] = 20,
-    max_passages: PassageLimit = 15,
-    max_tokens: PositiveInt = 300,
-    temperature: Temperature = 0.0,
-    language: PromptLanguage = "auto",
-) -> Choice:
-    """Chooses the candidate that adds most to the evidence chosen so far, or none.
-
-    The selection step of PIKE-RAG (Wang et al. 2025). A candidate is shown by the atomic question through which it was
-    found (`metadata.atom`), else by its text, so that the same node selects among atoms and among chunks. A number
-    that no candidate bears selects none and is counted. Without candidates the model is not asked.
-
-    Args:
-        candidates: what to choose from, best first.
-        question: the question.
-        evidence: what was chosen so far.
-        prompt: a template file that replaces ours; it may hold the blocks `system` and `user`, or be the user message.
-        max_candidates: how many of the candidates the model sees.
-        max_passages: how many hits of the evidence the model sees.
-        max_tokens: bounds what the model writes; reaching it is an error.
-        temperature: 0 makes the choice as repeatable as the model allows.
-        language: language of the prompt; `auto` takes the question's.
-
-    Raises:
-        NodeInputError: the question is empty or the template is wrong.
-        ServiceError: the model failed, or there are no candidates because retrieval failed.
-    """
-    has_evidence(evidence)
-    if not has_evidence(candidates):
-        return Choice()
-    shown = candidates.hits[:max_candidates]
-    values = gather(question, passages=evidence.hits[:max_passages], lists={"candidates": [_label(h) for h in shown]})
-    draft = await ask(llm, "select_atom", Selection, values, Asking(prompt, max_tokens, temperature, language))
-    positions, unknown = pick([] if draft.number is None else [draft.number], len(shown))
-    thinking = draft.thinking.strip()
-    if not positions:
-        return Choice(thinking=thinking, unknown=unknown)
-    return Choice(index=positions[0], hit=shown[positions[0]], thinking=thinking, unknown=unknown)
-
-
-def _label(hit: Hit) -> str:
-    atom = hit.metadata.get(ATOM)
-    return atom if isinstance(atom, str) and atom else hit.text
-
-
-@node(
     "reason.follow_up",
     example="""
     next: {use: reason.follow_up, asked: $asked, answers: $answers}
@@ -315,6 +201,7 @@ async def draft_thoughts(
     max_tokens: PositiveInt = 1000,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Thoughts:
     """Drafts a chain of thought from what the model knows, to be revised step by step with evidence.
 
@@ -327,6 +214,8 @@ async def draft_thoughts(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the draft as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form (too many steps included) or one that was cut off, `fail` fails
+            the step and `keep` gives no thoughts, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -334,8 +223,9 @@ async def draft_thoughts(
     """
     values = gather(question, facts={"max_thoughts": max_thoughts})
     form = bounded(ThoughtsDraft, "steps", max_thoughts)
-    draft = await ask(llm, "draft_thoughts", form, values, Asking(prompt, max_tokens, temperature, language))
-    return Thoughts(texts=without_repeats(draft.steps))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "draft_thoughts", form, values, how, on_invalid, "nothing was drafted")
+    return Thoughts() if draft is None else Thoughts(texts=without_repeats(draft.steps))
 
 
 @node(
