@@ -9,13 +9,13 @@ from ragbraid.dsl.calls import contract_of_flow
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.expressions import ExpressionProblem, names, parse_value
 from ragbraid.dsl.known import Known
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Mapped, Plan
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.syntax import NodeDecl
 from ragbraid.dsl.types import describe, optional, without_none
-from ragbraid.dsl.values import WRONG, Bound, Context, bind_value, fit, is_dynamic
+from ragbraid.dsl.values import WRONG, Bound, Context, bind_value, fit, fit_collected, is_dynamic
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.node import RESERVED_KEYS, NodeContract, Port, ResourceNeed
 from ragbraid.registry.suggest import did_you_mean, nearest
@@ -123,8 +123,28 @@ def bind_port(port: Port, node: Node, what: str, context: Context) -> Bound:
         if keyed is None:
             return WRONG
         node = keyed
+    if port.fan_in and isinstance(node, MappingNode) and is_dynamic(node):
+        return _bind_collected(port, node, what, context)
     expected = dict[str, port.item] if port.fan_in else port.type  # type: ignore[name-defined]
     return bind_expected(node, expected, what, context)
+
+
+def _bind_collected(port: Port, node: MappingNode, what: str, context: Context) -> Bound:
+    """Bind what is given by hand to a port that collects."""
+    parts: dict[str, Bound] = {}
+    for entry in node.entries:
+        bound = bind_value(entry.value, port.item, what, context)
+        fitted = fit_collected(bound, port.item, context.conversions)
+        if fitted is None:
+            message = f"{what} takes {describe(port.item)} here, but this is {describe(bound.type)}"
+            context.report.error("RB203", message, entry.value.span)
+            return WRONG
+        parts[entry.key] = fitted
+    if any(part.type is POISON for part in parts.values()):
+        return WRONG
+    needs = frozenset().union(*(part.needs for part in parts.values()))
+    value = Mapped(tuple((key, part.value) for key, part in parts.items()))
+    return Bound(value, dict[str, port.item], needs)  # type: ignore[name-defined]
 
 
 def bind_expected(node: Node, expected: Any, what: str, context: Context, code: str = "RB203") -> Bound:

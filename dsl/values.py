@@ -136,6 +136,12 @@ def fit(bound: Bound, expected: Any, conversions: tuple[Conversion, ...]) -> Bou
     return Bound(Converted(bound.value, conversion), conversion.target, bound.needs)
 
 
+def fit_collected(bound: Bound, item: Any, conversions: tuple[Conversion, ...]) -> Bound | None:
+    """Return the value as a port takes it that collects `item`s: one of them, or a list whose items all join the others."""
+    fitted = fit(bound, item, conversions)
+    return bound if fitted is None and assignable(bound.type, list[item | None]) else fitted
+
+
 def _bind_item(node: Node, expected: Any, what: str, context: Context) -> Bound:
     bound = bind_value(node, expected, what, context)
     fitted = fit(bound, expected, context.conversions)

@@ -11,7 +11,7 @@ from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import ScalarNode, subspan
 from ragbraid.dsl.syntax import block_kind
 from ragbraid.dsl.types import describe, is_optional, without_none
-from ragbraid.dsl.values import WRONG, Bound, Context, fit, resolve_reference
+from ragbraid.dsl.values import WRONG, Bound, Context, fit, fit_collected, resolve_reference
 from ragbraid.dsl.walk import deepened, read_slots
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import Label, SourceSpan
@@ -175,7 +175,7 @@ class Wiring:
         # A step that was skipped is simply absent from a fan-in, so an optional value fits there.
         if port.fan_in:
             offered = Bound(bound.value, without_none(bound.type), bound.needs)
-            return fit(offered, port.item, self._context.conversions)
+            return fit_collected(offered, port.item, self._context.conversions)
         return fit(bound, port.type, self._context.conversions)
 
     def _report_refused(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter, ValidationError
@@ -60,7 +60,7 @@ def port_check(node: NodeContract, port: Port) -> tuple[type[Any] | None, Check]
 
     check = _check(lambda: port.adapter, port.type, fail)
     if port.fan_in:
-        return None, _fan_in(check, accepts_none=_accepts_none(port.item))
+        return None, _fan_in(check, port.item)
     return passes_by_instance(port.type), check
 
 
@@ -159,15 +159,41 @@ def _check_class(annotation: Any, fail: Callable[[str, str], Exception]) -> Chec
     return check
 
 
-def _fan_in(check: Check, *, accepts_none: bool) -> Check:
-    """Check a mapping by upstream node. What was skipped upstream did not arrive, unless the port takes `none`."""
+def _fan_in(check: Check, item: Any) -> Check:
+    """Check a mapping by upstream node.
+
+    A list that a node or a `map` gave joins as `found[1]`, `found[2]`, unless the port collects lists. What was skipped
+    upstream did not arrive, unless the port takes `none`.
+    """
+    accepts_lists, accepts_none = _accepts_lists(item), _accepts_none(item)
 
     def gather(value: Any, path: str) -> Any:
+        if not accepts_lists and isinstance(value, dict):
+            value = _spread(value)
         if not accepts_none and isinstance(value, dict):
-            value = {name: item for name, item in value.items() if item is not None}
+            value = {name: part for name, part in value.items() if part is not None}
         return FanIn(check(value, path))
 
     return gather
+
+
+def _spread(value: dict[str, Any]) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for name, part in value.items():
+        if isinstance(part, list | tuple):
+            parts |= {f"{name}[{number}]": each for number, each in enumerate(part, start=1)}
+        else:
+            parts[name] = part
+    return parts
+
+
+def _accepts_lists(annotation: Any) -> bool:
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _accepts_lists(args[0])
+    if origin in (Union, types.UnionType):
+        return any(map(_accepts_lists, args))
+    return annotation is Any or (origin or annotation) in (list, tuple, Sequence)
 
 
 def _accepts_none(annotation: Any) -> bool:
