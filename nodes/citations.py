@@ -51,6 +51,11 @@ def resolve_citations(text: str, quotes: Sequence[tuple[int, str]], hits: Sequen
     return CitedText(written, citations, len({*marked, *listed} - set(known)))
 
 
+def without_markers(text: str) -> str:
+    """Return a cited text without its markers, for readers who do not see the passages that they count."""
+    return _MARKER.sub("", text).strip()
+
+
 def _numbers(match: re.Match[str]) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]+", match[2])]
 

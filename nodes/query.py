@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from ragbraid.nodes.citations import without_markers
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
@@ -26,7 +27,7 @@ from ragbraid.nodes.reasoning import (
 )
 from ragbraid.nodes.sentences import sentence_spans
 from ragbraid.registry.context import report_note
-from ragbraid.registry.contracts import Query
+from ragbraid.registry.contracts import Answer, Query
 from ragbraid.registry.node import node
 from ragbraid.registry.reasoning import Route, Strategy
 from ragbraid.registry.resources import LLM
@@ -284,3 +285,27 @@ def from_thought(thought: str, question: str, *, drop_question_words: bool = Fal
     text = " ".join(stating) or question
     shortened = " ".join(_QUESTION_WORDS.sub("", text).split()) if drop_question_words else text
     return Query(text=shortened or text, role="sub" if stating else "original")
+
+
+@node(
+    "query.from_answer",
+    example="""
+    found: {use: retrieve.hybrid, query: $question, top_k: 5}
+    draft: {use: generate.answer, hits: $found}
+    again: {use: query.from_answer, answer: $draft}
+    """,
+)
+def from_answer(answer: Answer, question: str) -> Query:
+    """Turns a question and an answer to it into a search text, to find what a better answer can be written from.
+
+    The step between two rounds of ITER-RETGEN (Shao et al. 2023). Markers of citations are left out, since their
+    numbers are no words to search for. A refusal says nothing of its subject: what the model said to be missing takes
+    its place, and where it said nothing the question is searched for alone.
+
+    Args:
+        answer: the answer so far.
+        question: the question, which comes first.
+    """
+    said = (answer.rationale or "") if answer.refused else answer.text
+    text = f"{question}\n{without_markers(said)}".strip()
+    return Query(text=text, role="original" if text == question else "rewrite")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
+from ragbraid.nodes.citations import without_markers
 from ragbraid.nodes.reason_atoms import propose_subquestions, select_atom
 from ragbraid.nodes.reason_forms import NextQuestion, NextThought, Revision, ThoughtsDraft
 from ragbraid.nodes.reasoning import (
@@ -42,8 +42,6 @@ __all__ = [
     "revise_thought",
     "select_atom",
 ]
-
-_CITATION = re.compile(r"\s*\[\d+\]")
 
 
 @node(
@@ -174,7 +172,7 @@ async def follow_up(
     """
     if len(asked) != len(answers):
         raise NodeInputError(f"There are {len(asked)} follow-up questions but {len(answers)} answers.", kind="input")
-    history = [f"{each} -> {_CITATION.sub('', answer)}" for each, answer in zip(asked, answers, strict=True)]
+    history = [f"{each} -> {without_markers(answer)}" for each, answer in zip(asked, answers, strict=True)]
     values = gather(question, lists={"history": history})
     how = Asking(prompt, max_tokens, temperature, language)
     draft = await ask_or_none(llm, "follow_up", NextQuestion, values, how, on_invalid, "nothing was asked")

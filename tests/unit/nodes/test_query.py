@@ -5,8 +5,8 @@ import pytest
 from reasoning_parts import ATTACK, ask, assert_contained, reply
 
 from ragbraid.flows.scripted_rules import Rule
-from ragbraid.nodes.query import from_thought, hyde, multi, rewrite, route
-from ragbraid.registry.contracts import Query
+from ragbraid.nodes.query import from_answer, from_thought, hyde, multi, rewrite, route
+from ragbraid.registry.contracts import Answer, Query
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.reasoning import Route
 
@@ -189,3 +189,24 @@ def test_question_words_can_be_left_out() -> None:
     assert from_thought("", "Who founded Acme, and when?", drop_question_words=True).text == "founded Acme, and ?"
     assert from_thought("", "Why?", drop_question_words=True).text == "?"
     assert from_thought("", "Who", drop_question_words=True).text == "Who"
+
+
+# -- from_answer -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            Answer(text="At 18:00 [1]. On Sundays it is closed [2][3]."),
+            f"{QUESTION}\nAt 18:00. On Sundays it is closed.",
+        ),
+        (Answer(text="Nothing was found.", refused=True), QUESTION),
+        (
+            Answer(text="Nothing was found.", refused=True, rationale="the opening hours"),
+            f"{QUESTION}\nthe opening hours",
+        ),
+    ],
+)
+def test_question_and_answer_are_searched_for_together_without_markers_and_refusals(answer: Answer, text: str) -> None:
+    assert from_answer(answer, QUESTION).text == text
