@@ -21,7 +21,7 @@ from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import REQUIRED, FilePath
 
-RESERVED_BY_PREFECT = frozenset({"model_config", "self", "wait_for", "return_state"})
+RESERVED_BY_PREFECT = frozenset({"cls", "model_config", "self", "wait_for", "return_state"})
 
 _NUMBERS = (int, float, date)
 _BOUNDS: Mapping[str, tuple[type[Any], ...]] = {

@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
+from ragbraid.dsl.types import describe
 from ragbraid.registry.contracts import FanIn
 from ragbraid.registry.errors import NodeInputError, NodeOutputError
 from ragbraid.registry.node import NodeContract, Port
@@ -22,23 +23,6 @@ Check = Callable[[Any, str], Any]
 """Takes a value and the step's path; returns the value or raises NodeInputError or NodeOutputError."""
 
 _SCALARS = (str, int, float, bool, bytes)
-
-
-def type_text(annotation: Any) -> str:
-    """Write a type the way flow files do: `list[Hit]`, `int | none`, `literal['a', 'b']`."""
-    if annotation is None or annotation is type(None):
-        return "none"
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return type_text(args[0])
-    if origin in (Union, types.UnionType):
-        return " | ".join(type_text(arg) for arg in args)
-    if origin is Literal:
-        return f"literal[{', '.join(repr(arg) for arg in args)}]"
-    name = getattr(origin or annotation, "__name__", str(annotation))
-    if not args:
-        return str(name)
-    return f"{name}[{', '.join('...' if arg is ... else type_text(arg) for arg in args)}]"
 
 
 def passes_by_instance(annotation: Any) -> type[Any] | None:
@@ -52,7 +36,7 @@ def passes_by_instance(annotation: Any) -> type[Any] | None:
 
 def port_check(node: NodeContract, port: Port) -> tuple[type[Any] | None, Check]:
     """Return the check of what is handed to a port, and the class whose instances need not go through it."""
-    expected = f"FanIn[{type_text(port.item)}]" if port.fan_in else type_text(port.type)
+    expected = f"FanIn[{describe(port.item)}]" if port.fan_in else describe(port.type)
 
     def fail(path: str, found: str) -> NodeInputError:
         message = f"`{path}` ({node.name}) takes {expected} for `{port.name}`, but was given {found}"
@@ -66,7 +50,7 @@ def port_check(node: NodeContract, port: Port) -> tuple[type[Any] | None, Check]
 
 def output_check(node: NodeContract) -> tuple[type[Any] | None, Check]:
     """Return the check of what a node gives, and the class whose instances need not go through it."""
-    expected = type_text(node.output)
+    expected = describe(node.output)
 
     def fail(path: str, found: str) -> NodeOutputError:
         return NodeOutputError(f"`{path}` ({node.name}) gives {expected}, but returned {found}", step=path)
@@ -78,7 +62,7 @@ def value_check(what: str, annotation: Any) -> Check:
     """Return the check of a value that belongs to no node, such as a loop's state; `what` begins its sentence."""
 
     def fail(path: str, found: str) -> NodeOutputError:
-        return NodeOutputError(f"{what} of `{path}` is {type_text(annotation)}, but was given {found}", step=path)
+        return NodeOutputError(f"{what} of `{path}` is {describe(annotation)}, but was given {found}", step=path)
 
     instance = passes_by_instance(annotation)
     check = _check(lambda: TypeAdapter(annotation), annotation, fail)

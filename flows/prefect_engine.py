@@ -39,9 +39,6 @@ from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
 
 _logger = logging.getLogger(__name__)
 
-RESERVED_INPUTS = RESERVED_BY_PREFECT | {"cls"}
-"""Parameter names that Prefect keeps for itself; a leading underscore is refused too."""
-
 _LOST = (httpx.TransportError, PrefectHTTPStatusError)
 """What Prefect's client raises when the API is gone or out of order."""
 
@@ -116,7 +113,7 @@ def deployment_schema(flow: PlanFlow) -> dict[str, Any]:
 def refuse_reserved_inputs(plan: Plan) -> None:
     """Raise SettingsError where an input has a name that cannot be a parameter of a Prefect flow."""
     for spec in plan.inputs:
-        if spec.name in RESERVED_INPUTS or spec.name.startswith("_"):
+        if spec.name in RESERVED_BY_PREFECT or spec.name.startswith("_"):
             raise SettingsError(
                 f"`{plan.name}` cannot become a Prefect flow: Prefect keeps the parameter name `{spec.name}` for itself",
                 hint="give the input another name",

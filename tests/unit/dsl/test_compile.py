@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragbraid.dsl.compile import Checked, check_file, check_text, load_plan
+from ragbraid.dsl.draw import draw_text
+from ragbraid.dsl.draw_svg import draw_svg
+from ragbraid.dsl.explain import explain_plan
 from ragbraid.dsl.plan import Body, Computed, Converted, Literally, Mapped, Plan, Sequenced, SlotRef, Step, Value
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.contracts import Query, Ranking
@@ -303,3 +306,32 @@ def test_one_damaged_character_gives_findings_or_a_plan_and_always_the_same(
         assert 1 <= finding.span.line <= len(lines) + 1
         assert finding.message
     assert as_seen(checked) == as_seen(check_text(damaged, "demo.yaml", catalogue))
+
+
+BLOCKS = (Path(__file__).parents[2] / "golden" / "ok" / "blocks.yaml").read_text(encoding="utf-8")
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_lines_of_blocks_give_findings_or_a_plan_that_can_be_shown(
+    catalogue: Catalogue, data: st.DataObject
+) -> None:
+    lines = BLOCKS.split("\n")
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, other = (data.draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+        match data.draw(st.sampled_from(["drop", "repeat", "exchange", "indent"])):
+            case "drop":
+                del lines[at]
+            case "repeat":
+                lines.insert(at, lines[other])
+            case "exchange":
+                lines[at], lines[other] = lines[other], lines[at]
+            case _:
+                lines[at] = "  " + lines[at]
+    checked = check_text("\n".join(lines), str(Path(__file__).parents[2] / "golden" / "ok" / "x.yaml"), catalogue)
+    errors = [finding for finding in checked.findings if finding.severity == "error"]
+    assert (checked.plan is None) == bool(errors)
+    if checked.plan is not None:
+        assert explain_plan(checked.plan)
+        assert draw_text(checked.plan)
+        assert draw_svg(checked.plan)

@@ -34,7 +34,7 @@ def test_a_list_and_a_tuple_take_each_others_place(annotation: Any, given: Any, 
 
 @pytest.mark.parametrize("given", ["ab", {"a": "b"}, {"a"}, None, [1], [["a"]]])
 def test_nothing_else_becomes_a_tuple(given: Any) -> None:
-    with pytest.raises(NodeOutputError, match="the state `x` of `turn` is tuple"):
+    with pytest.raises(NodeOutputError, match=r"the state `x` of `turn` is list\[str\]"):
         value_check("the state `x`", Texts)(given, "turn")
 
 
