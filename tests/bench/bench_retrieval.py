@@ -12,11 +12,8 @@ fails when BM25 falls more than 0.01 nDCG@10 below. Relevance is binary. Embeddi
 from __future__ import annotations
 
 import argparse
-import gzip
-import hashlib
 import json
 import math
-import sqlite3
 import statistics
 import sys
 import tempfile
@@ -26,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cached_embedder import DEFAULT_CACHE, CachedEmbedder, open_embedder
 from query_cost import run_cost
+from question_sets import Passage, read_corpus, read_questions, recall
 
 from ragbraid.nodes.bm25 import Bm25Encoder
 from ragbraid.nodes.resource_qdrant import embedded
 from ragbraid.nodes.retrieve import dense, hybrid, sparse
-from ragbraid.registry.catalogue import installed_catalogue
 from ragbraid.registry.contracts import Chunk, Query, Ranking, SourceRecord
 from ragbraid.registry.knowledge import KnowledgeBase, SourceChunks
 from ragbraid.registry.resources import Embedder
@@ -40,7 +38,6 @@ TOLERANCE = 0.01
 BATCH = 64
 BM25 = Bm25Encoder()
 
-Passage = dict[str, Any]
 Figures = dict[str, float]
 
 
@@ -57,46 +54,13 @@ class NoEmbedder:
         return np.ones(1, dtype=np.float32)
 
 
-class CachedEmbedder:
-    """Keeps the vectors of an embedder in a SQLite file, so that an interrupted benchmark continues."""
-
-    def __init__(self, inner: Embedder, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._inner = inner
-        self._file = sqlite3.connect(folder / "embeddings.sqlite3", check_same_thread=False)
-        self._file.execute("create table if not exists vectors (key text primary key, vector blob)")
-        self.identity = inner.identity
-        self.dimension = inner.dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> np.ndarray:
-        return self._through_cache("document", texts, self._inner.embed_documents)
-
-    def embed_query(self, text: str) -> np.ndarray:
-        return self._through_cache("query", [text], lambda texts: np.stack([self._inner.embed_query(texts[0])]))[0]
-
-    def _through_cache(self, role: str, texts: Sequence[str], embed: Callable[[list[str]], np.ndarray]) -> np.ndarray:
-        keys = [hashlib.sha256(f"{self.identity}\0{role}\0{text}".encode()).hexdigest() for text in texts]
-        known = {key: vector for key in keys if (vector := self._look_up(key)) is not None}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        if missing:
-            for key, vector in zip(missing, embed(list(missing.values())), strict=True):
-                known[key] = vector
-                self._file.execute("insert or replace into vectors values (?, ?)", (key, vector.tobytes()))
-            self._file.commit()
-        return np.stack([known[key] for key in keys])
-
-    def _look_up(self, key: str) -> np.ndarray | None:
-        row = self._file.execute("select vector from vectors where key = ?", (key,)).fetchone()
-        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
-
-
 # -- quality -----------------------------------------------------------------------------------------------------------
 
 
 def measure_set(folder: Path, embedder: Embedder | None) -> dict[str, Figures]:
     """Index a set and answer its questions by every route; figures per route."""
-    passages = read_lines(folder / "corpus.jsonl.gz")
-    questions = [each for each in read_lines(folder / "questions.dev.jsonl.gz") if each["gold_passage_ids"]]
+    passages = read_corpus(folder)
+    questions = read_questions(folder)
     with tempfile.TemporaryDirectory() as place:
         kb = embedded(place, "bench")
         fill(kb, passages, embedder or NoEmbedder())
@@ -118,8 +82,8 @@ def measure_route(search: Callable[[Query], Ranking], questions: list[Passage]) 
         seconds.append(time.perf_counter() - began)
         gold = set(each["gold_passage_ids"])
         gains.append(ndcg(found[:10], gold))
-        recall_5.append(len(gold.intersection(found[:5])) / len(gold))
-        recall_10.append(len(gold.intersection(found[:10])) / len(gold))
+        recall_5.append(recall(found[:5], gold))
+        recall_10.append(recall(found[:10], gold))
     return {
         "nDCG@10": statistics.fmean(gains),
         "R@5": statistics.fmean(recall_5),
@@ -151,12 +115,6 @@ def fill(kb: KnowledgeBase, passages: list[Passage], embedder: Embedder) -> None
         update.commit()
 
 
-def read_lines(path: Path) -> list[Passage]:
-    """Read a gzipped JSON Lines file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
 def run_quality(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """Measure every set, print the table, and say whether BM25 is good enough on each."""
     baseline_file = args.data.parent / "baseline.json"
@@ -182,15 +140,6 @@ def run_quality(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return results, good
 
 
-def open_embedder(name: str) -> Embedder:
-    """Open an embedder of the catalogue with its default settings."""
-    provider = installed_catalogue().find_resource(name)
-    if provider is None or provider.role != "embedder":
-        sys.exit(f"there is no embedder {name!r}")
-    opened: Embedder = provider.factory()
-    return opened
-
-
 def main() -> None:
     """Run what the command line asks for; the exit status is 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -198,7 +147,7 @@ def main() -> None:
     parser.add_argument("--sets", help="names of sets, separated by commas; all when left out")
     parser.add_argument("--dense", action="store_true", help="also measure retrieve.dense and retrieve.hybrid")
     parser.add_argument("--embedder", default="packaged.e5", help="embedder of the catalogue for --dense")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "ragbraid-bench")
+    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
     parser.add_argument("--cost", action="store_true", help="measure what a hybrid query costs beside the engine")
     parser.add_argument("--chunks", type=int, default=10_000)
     parser.add_argument("--queries", type=int, default=100)
