@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,20 +74,50 @@ class Method:
 
 @contextmanager
 def method(
-    folder: Path, name: str, *script: Responder, passages: Mapping[str, str] = PASSAGES, more: str = ""
+    folder: Path,
+    name: str,
+    *script: Responder,
+    passages: Mapping[str, str] = PASSAGES,
+    atoms: Mapping[str, Sequence[str]] | None = None,
+    more: str = "",
 ) -> Iterator[Method]:
-    """Fill a knowledge base in a folder that is empty or was used with the same passages, and load an example flow."""
+    """Fill a knowledge base in a folder that is empty or was used with the same passages, and load an example flow.
+
+    Args:
+        folder: becomes the project.
+        name: the flow, without its ending.
+        script: what the model says.
+        passages: texts by id, which become their sources.
+        atoms: the questions that passages answer; when given, the index flow of PIKE-RAG writes them.
+        more: further lines of the project file.
+    """
+    if atoms is not None:
+        script = (*(_tags(text, atoms.get(id_, [])) for id_, text in passages.items()), *script)
     with ScriptedLLM(script) as server:
         for path in EXAMPLES.glob("*.yaml"):
             shutil.copy(path, folder)
         (folder / "ragbraid.toml").write_text(PROJECT.format(url=server.base_url) + more)
-        lines = [json.dumps({"id": id_, "text": text}) for id_, text in passages.items()]
-        (folder / "passages.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         try:
-            load(folder / "ingest_passages.yaml").run(passages=str(folder / "passages.jsonl"))
+            _fill(folder, passages, "ingest_passages" if atoms is None else "pike_rag_index")
             yield Method(load(folder / f"{name}.yaml"), server)
         finally:
             shared_pool().close()
+
+
+def _tags(text: str, questions: Sequence[str]) -> Responder:
+    return says("tag_atoms", {"questions": list(questions)}, user=re.escape(text.splitlines()[0]))
+
+
+def _fill(folder: Path, passages: Mapping[str, str], index: str) -> None:
+    if index == "ingest_passages":
+        lines = [json.dumps({"id": id_, "text": text}) for id_, text in passages.items()]
+        (folder / "passages.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        load(folder / "ingest_passages.yaml").run(passages=str(folder / "passages.jsonl"))
+        return
+    (folder / "docs").mkdir(exist_ok=True)
+    for id_, text in passages.items():
+        (folder / "docs" / f"{id_}.md").write_text(text + "\n", encoding="utf-8")
+    load(folder / f"{index}.yaml").run(folder=str(folder / "docs"))
 
 
 def is_asked(prompt: str, chat: ChatRequest) -> bool:

@@ -10,10 +10,10 @@ from reasoning_parts import ask, ranking, reply
 
 from ragbraid.flows.scripted_rules import Rule
 from ragbraid.nodes.query import hyde, multi
-from ragbraid.nodes.reason import follow_up, next_thought
+from ragbraid.nodes.reason import draft_thoughts, follow_up, next_thought, propose_subquestions, select_atom
 from ragbraid.registry.contracts import Query
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.reasoning import FollowUp, Thought
+from ragbraid.registry.reasoning import Choice, FollowUp, SubQuestions, Thought, Thoughts
 
 QUESTION = "Where was the founder of Acme born?"
 EVIDENCE = ranking("Acme was founded by Peter.")
@@ -21,6 +21,9 @@ EVIDENCE = ranking("Acme was founded by Peter.")
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...], Any, str]] = [
     (next_thought, (EVIDENCE, QUESTION), Thought(text=""), "no thought was added: "),
     (follow_up, (QUESTION,), FollowUp(), "nothing was asked: "),
+    (draft_thoughts, (QUESTION,), Thoughts(), "nothing was drafted: "),
+    (propose_subquestions, (QUESTION,), SubQuestions(), "nothing was proposed: "),
+    (select_atom, (EVIDENCE, QUESTION), Choice(), "nothing was chosen: "),
     (multi, (QUESTION,), [Query(text=QUESTION)], "only the question is searched for: "),
     (hyde, (QUESTION,), Query(text=QUESTION), "only the question is searched for: "),
 ]

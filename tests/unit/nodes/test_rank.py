@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragbraid.nodes.rank import keep_above_threshold, keep_top_k
+from ragbraid.nodes.rank import add_hit, keep_above_threshold, keep_top_k, leave_out
 from ragbraid.registry.contracts import Hit, Ranking
 from ragbraid.registry.errors import NodeInputError
 
@@ -42,3 +42,28 @@ def test_the_head_of_a_ranking_keeps_scores_and_state() -> None:
     assert head[0].scores == full[0].scores
     assert (head.degraded, head.error, head.route, head.score_kind) == (True, "half", "rerank", "model")
     assert keep_top_k(full, k=10) == full
+
+
+def test_an_added_hit_stands_last_and_once() -> None:
+    first, second = ranking(0.9), ranking(0.9, 0.5)[1]
+    both = add_hit(first, second)
+    assert [(hit.id, hit.rank, hit.score, hit.score_kind) for hit in both] == [
+        ("h0", 1, 1, "rank"),
+        ("h1", 2, 0.5, "rank"),
+    ]
+    assert both[1].scores == second.scores
+    assert (both.degraded, both.error, both.route, both.score_kind) == (True, "half", "rank.add", "rank")
+    assert Ranking.model_validate(both.model_dump()) == both
+    assert add_hit(both, second) is both
+    assert add_hit(both, None) is both
+    assert [hit.id for hit in add_hit(Ranking(), second)] == ["h1"]
+
+
+def test_hits_of_another_ranking_are_left_out_and_the_rest_ranked_anew() -> None:
+    full = ranking(0.9, 0.5, 0.1)
+    rest = leave_out(full, ranking(0.3))
+    assert [(hit.id, hit.rank, hit.score) for hit in rest] == [("h1", 1, 0.5), ("h2", 2, 0.1)]
+    assert (rest.degraded, rest.route, rest.score_kind) == (True, "rerank", "model")
+    assert Ranking.model_validate(rest.model_dump()) == rest
+    assert leave_out(full, Ranking()) == full
+    assert len(leave_out(full, full)) == 0

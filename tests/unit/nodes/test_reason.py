@@ -258,6 +258,16 @@ def test_the_same_sub_question_again_is_left_out_and_noted() -> None:
     assert "1. Who founded Acme?" in found.sent.user
 
 
+def test_sub_questions_through_which_the_evidence_was_found_count_as_asked() -> None:
+    hit = EVIDENCE[0].model_copy(update={"metadata": {"atom": "A?", "atom_query": "Who founded Acme?"}})
+    evidence = Ranking.from_hits([hit, EVIDENCE[1]], route="atoms", score_kind="cosine")
+    again = reply(thinking="", sub_questions=["Who founded Acme", "Where was Peter born?"])
+    found = ask(propose_subquestions, QUESTION, evidence, rules=again)
+    assert found.value == SubQuestions(questions=("Where was Peter born?",), repeated=1)
+    assert "1. Who founded Acme?" in found.sent.user
+    assert len(ask(propose_subquestions, QUESTION, evidence, (), rules=again).value.questions) == 2
+
+
 def test_500_sub_questions_go_back_to_the_model_and_then_fail() -> None:
     many = {"thinking": "", "sub_questions": [f"Question {n}?" for n in range(500)]}
     first = Rule.model_validate({"call": 1, "json": many})
@@ -308,6 +318,14 @@ def test_a_candidate_is_shown_by_the_question_through_which_it_was_found() -> No
     assert "1. Who founded it?" in found.sent.user
     assert "A long passage." not in found.sent.user
     assert found.value.hit == hit
+
+
+def test_candidates_can_all_be_shown_by_their_texts() -> None:
+    hit = EVIDENCE[0].model_copy(update={"metadata": {"atom": "Who founded it?"}})
+    candidates = Ranking.from_hits([hit], route="atoms", score_kind="cosine")
+    found = ask(select_atom, candidates, QUESTION, show="text", rules=reply(thinking="", number=1))
+    assert f"1. {hit.text}" in found.sent.user
+    assert "Who founded it?" not in found.sent.user
 
 
 def test_without_candidates_the_model_is_not_asked_to_choose() -> None:
