@@ -6,6 +6,7 @@ version in pyproject.toml. It imports prefect, which takes seconds: import it in
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
@@ -29,7 +30,7 @@ from ragbraid.dsl.inputs import RESERVED_BY_PREFECT
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
 from ragbraid.flows.loops import run_to_end
-from ragbraid.flows.prefect_logs import forward_node_logs
+from ragbraid.flows.prefect_logs import API_FAILURES, forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.runner import Listener, RunResult
@@ -39,20 +40,24 @@ from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
 
 _logger = logging.getLogger(__name__)
 
-_LOST = (httpx.TransportError, PrefectHTTPStatusError)
-"""What Prefect's client raises when the API is gone or out of order."""
+PATIENCE_SECONDS = 5.0
+"""How long the API may take to learn that a run is done before the user is told what is waited for."""
 
 
 @dataclass
 class _Delivery:
     """What the caller of a flow and the run inside Prefect's engine hand each other past the engine.
 
-    `result` is what the run gave; it outlives an API that is lost before it can be told.
+    `result` is what the run gave and `failure` what ended it; both outlive an API that is lost before it can be told.
+    Where a caller has `awaited` them, `waiting` tells the user when the API takes long, until the caller cancels that.
     """
 
     listener: Listener | None = None
     trace: Trace | None = None
     result: RunResult | None = None
+    failure: RagbraidError | None = None
+    awaited: bool = False
+    waiting: asyncio.TimerHandle | None = None
 
 
 _delivery: ContextVar[_Delivery | None] = ContextVar("ragbraid_delivery", default=None)
@@ -144,7 +149,7 @@ def read_secret_block(name: str) -> str | None:
         return str(run_to_end(read()))
     except (ValueError, ObjectNotFound):
         return None
-    except (*_LOST, RuntimeError) as error:
+    except (*API_FAILURES, RuntimeError) as error:
         raise _unreachable(error) from None
 
 
@@ -163,14 +168,20 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
             delivery.result = await flow.execute(
                 given, executor=executor, listener=progress.listen, trace=delivery.trace
             )
+    except RagbraidError as error:
+        delivery.failure = error
+        raise
     finally:
         await progress.finish()
+    if delivery.awaited:
+        delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
     return delivery.result.outputs
 
 
 async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
     """Await a run of the engine; where the API is lost after the flow is done, give its result with a warning."""
     delivery = _delivery.get() or _Delivery()
+    delivery.awaited = True
     with _delivered_to(delivery):
         try:
             return await work
@@ -179,14 +190,31 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
         except Exception as error:
             if not _is_api_failure(error):
                 raise
-            if delivery.result is None:
+            ended = delivery.failure if delivery.result is None else delivery.result
+            if ended is None:
                 raise _unreachable(error) from None
             _logger.warning(
-                "the run is done and its result is here, but the Prefect API at %s was lost and does not know: %s",
+                "the run %s, but the Prefect API at %s was lost and does not know (%s); "
+                "when it is back, cancel the flow run that it still shows as running",
+                "has failed" if isinstance(ended, RagbraidError) else "is done and its result is here",
                 _api_url(),
                 redact(str(error) or type(error).__name__),
             )
-            return delivery.result.outputs
+            if isinstance(ended, RagbraidError):
+                raise ended from None
+            return ended.outputs
+        finally:
+            if delivery.waiting is not None:
+                delivery.waiting.cancel()
+
+
+def _say_what_is_waited_for() -> None:
+    _logger.warning(
+        "the run is done, but the Prefect API at %s has not taken note of it yet; its client tries up to %s times "
+        "(PREFECT_CLIENT_MAX_RETRIES), then the result is given without it",
+        _api_url(),
+        get_current_settings().client.max_retries,
+    )
 
 
 @contextmanager
@@ -200,7 +228,7 @@ def _delivered_to(delivery: _Delivery | None) -> Iterator[None]:
 
 def _is_api_failure(error: Exception) -> bool:
     # Prefect's client turns the first refused connection into a bare RuntimeError with this text.
-    return isinstance(error, _LOST) or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error))
+    return isinstance(error, API_FAILURES) or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error))
 
 
 def _unreachable(error: Exception) -> ServiceError:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 
+import httpx
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.exceptions import MissingContextError
+from prefect.exceptions import MissingContextError, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 
 from ragbraid.dsl.plan import Plan
@@ -16,6 +17,9 @@ from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.project import LOCAL_MODULES
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
+
+API_FAILURES = (httpx.TransportError, PrefectHTTPStatusError)
+"""What Prefect's client raises when the API is gone or out of order."""
 
 
 class RunLogHandler(logging.Handler):
@@ -33,10 +37,10 @@ class RunLogHandler(logging.Handler):
 
 
 class _SentencesOnly(logging.Filter):
-    """Takes the traceback off a record about one of our own errors: its sentence says what happened."""
+    """Takes the traceback off a record about one of our own errors, or a lost API: a sentence says what happened."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and isinstance(record.exc_info[1], RagbraidError):
+        if record.exc_info and isinstance(record.exc_info[1], (RagbraidError, *API_FAILURES)):
             record.exc_info = None
             record.exc_text = None
         return True

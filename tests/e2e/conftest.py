@@ -31,7 +31,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "url").exists():
-            script = Path(__file__).with_name("prefect_server.py")
+            script = Path(__file__).parents[1] / "parts/prefect_server.py"
             # Of this process's children and yet not tied to it: another worker may need the server for longer.
             supervisor = os.posix_spawn(
                 sys.executable, [sys.executable, str(script), str(folder)], os.environ, setsid=True
