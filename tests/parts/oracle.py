@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 class Oracle:
-    """Answers the prompts of IRCoT and PIKE-RAG with gold steps.
+    """Answers the prompts of IRCoT and PIKE-RAG with gold steps. `atoms` holds the questions that it tags passages with.
 
     Args:
         passages: the corpus, by id.
@@ -42,12 +42,12 @@ class Oracle:
     ) -> None:
         self._hops = {_words(question): tuple(found) for question, found in hops.items()}
         self._ids: dict[str, set[str]] = {}
-        self._atoms: dict[str, list[str]] = {id_: [] for id_ in passages}
+        self.atoms: dict[str, list[str]] = {id_: [] for id_ in passages}
         for hop in (hop for found in hops.values() for hop in found if tags_gold):
-            self._atoms[hop.passage_id].append(hop.text)
+            self.atoms[hop.passage_id].append(hop.text)
         for id_, passage in passages.items():
-            self._atoms[id_].append(f"What is known about {passage.get('title') or first_sentence(passage['text'])}?")
-            for shown in (passage["text"], *self._atoms[id_]):
+            self.atoms[id_].append(f"What is known about {passage.get('title') or first_sentence(passage['text'])}?")
+            for shown in (passage["text"], *self.atoms[id_]):
                 self._ids.setdefault(_words(tidy(shown)), set()).add(id_)
         self._answers: Mapping[str, Callable[[ChatRequest], Answer]] = {
             "next_thought": self._think,
@@ -89,7 +89,7 @@ class Oracle:
         return {"thinking": "", "number": next((n for n, ids in enumerate(candidates, 1) if ids & wanted), None)}
 
     def _tag(self, chat: ChatRequest) -> Answer:
-        return {"questions": [atom for id_ in self._shown(chat) for atom in self._atoms[id_]]}
+        return {"questions": [atom for id_ in self._shown(chat) for atom in self.atoms[id_]]}
 
     def _asked_about(self, chat: ChatRequest) -> tuple[Hop, ...]:
         return self._hops[_words(chat.user.rpartition("Question: ")[2])]
