@@ -13,7 +13,11 @@ from ragbraid.flows.runner import RunResult
 from ragbraid.registry.errors import ServiceError
 
 QUESTION = "When does the boat sail?"
-WORDINGS = ["At what hour leaves the ferry?", "Ferry departures every morning", "The ferry leaves in the morning"]
+WORDINGS = [
+    "The ferry leaves every morning",
+    "Ferry to Norrhaven every morning",
+    "The ferry leaves at 7:15 every morning",
+]
 VARIANTS = says("multi_query", {"queries": WORDINGS})
 ANSWER = says("answer", cited("At 7:15", 1))
 
