@@ -17,7 +17,7 @@ from ragbraid.nodes.reasoning import (
     PassageLimit,
     PromptLanguage,
     Temperature,
-    ask,
+    ask_or_none,
     bounded,
     gather,
     has_evidence,
@@ -26,9 +26,8 @@ from ragbraid.nodes.reasoning import (
     prompt_file,
 )
 from ragbraid.nodes.sentences import sentence_spans
-from ragbraid.registry.context import report_degraded, report_note
+from ragbraid.registry.context import report_note
 from ragbraid.registry.contracts import Hit, Ranking, Span
-from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.node import node
 from ragbraid.registry.resources import LLM
 
@@ -88,7 +87,8 @@ async def compress(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the choice as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
-        on_invalid: after an answer of the wrong form, `fail` fails the step and `keep` keeps all hits, marked degraded.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` keeps
+            all hits, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -106,12 +106,9 @@ async def compress(
         facts={"max_sentences": max_sentences},
     )
     form = bounded(Compression, "sentences", max_sentences)
-    try:
-        draft = await ask(llm, "compress", form, values, Asking(prompt, max_tokens, temperature, language))
-    except ServiceError as error:
-        if error.kind != "invalid_output" or on_invalid == "fail":
-            raise
-        report_degraded(f"nothing was left out: {error}")
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "compress", form, values, how, on_invalid, "nothing was left out")
+    if draft is None:
         return hits
     positions, _ = pick(draft.sentences, len(sentences))
     return keep_hits(hits, _compressed(shown, [sentences[each] for each in sorted(positions)], min_items))

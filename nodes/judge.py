@@ -12,10 +12,12 @@ from ragbraid.nodes.reasoning import (
     Draft,
     Line,
     Note,
+    OnInvalid,
     PassageLimit,
     PromptLanguage,
     Temperature,
     ask,
+    ask_or_none,
     bounded,
     gather,
     has_evidence,
@@ -65,6 +67,7 @@ async def grade_documents(
     max_tokens: PositiveInt = 1000,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Graded:
     """Grades each hit as relevant, irrelevant or ambiguous, and says whether retrieval went right as a whole.
 
@@ -82,6 +85,8 @@ async def grade_documents(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the grades as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` takes
+            all hits for ambiguous, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
@@ -94,14 +99,15 @@ async def grade_documents(
         report_note(f"{len(hits) - len(shown)} hits behind the first {max_passages} were not graded and dropped")
     values = gather(question, passages=shown)
     form = bounded(Grades, "grades", max_passages)
-    draft = await ask(llm, "grade_documents", form, values, Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "grade_documents", form, values, how, on_invalid, "no hit was graded")
     first: dict[int, Relevance] = {}
-    for grade in draft.grades:
+    for grade in draft.grades if draft else ():
         first.setdefault(grade.n, grade.label)
     positions, unknown = pick(first, len(shown))
     labels = [first.get(number, "ambiguous") for number in range(1, len(shown) + 1)]
     ungraded = len(shown) - len(positions)
-    if ungraded:
+    if ungraded and draft:
         report_note(f"the model left {ungraded} hits ungraded; they count as ambiguous")
     return _graded(hits, shown, labels, keep, ungraded=ungraded, unknown=unknown)
 

@@ -17,7 +17,6 @@ from ragbraid.nodes.reasoning import (
     PromptLanguage,
     Temperature,
     Texts,
-    ask,
     ask_or_none,
     bounded,
     gather,
@@ -66,6 +65,7 @@ async def rewrite(
     max_tokens: PositiveInt = 200,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Query:
     """Rewrites a question so that a search engine finds more, as a clearer question or as keywords.
 
@@ -79,13 +79,18 @@ async def rewrite(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the query as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` gives
+            the question as it is, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
         ServiceError: the model failed.
     """
     values = gather(question, lists={"missing": missing}, facts={"style": style})
-    draft = await ask(llm, "rewrite", Rewriting, values, Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "rewrite", Rewriting, values, how, on_invalid, "the question was kept")
+    if draft is None:
+        return Query(text=question)
     return Query(text=tidy(draft.query), role="keyword" if style == "keywords" else "rewrite")
 
 
@@ -234,6 +239,7 @@ async def route(
     max_tokens: PositiveInt = 200,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
+    on_invalid: OnInvalid = "fail",
 ) -> Route:
     """Says whether a question needs no retrieval, a single one, or several in turn.
 
@@ -247,12 +253,17 @@ async def route(
         max_tokens: bounds what the model writes; reaching it is an error.
         temperature: 0 makes the choice as repeatable as the model allows.
         language: language of the prompt; `auto` takes the question's.
+        on_invalid: after an answer of the wrong form or one that was cut off, `fail` fails the step and `keep` takes
+            the costliest strategy, marked degraded.
 
     Raises:
         NodeInputError: the question is empty or the template is wrong.
         ServiceError: the model failed.
     """
-    draft = await ask(llm, "route", Routing, gather(question), Asking(prompt, max_tokens, temperature, language))
+    how = Asking(prompt, max_tokens, temperature, language)
+    draft = await ask_or_none(llm, "route", Routing, gather(question), how, on_invalid, "the costliest was taken")
+    if draft is None:
+        return Route(strategy="multi", proposed="multi", confidence=0)
     is_sure = draft.confidence >= min_confidence
     return Route(
         strategy=draft.strategy if is_sure else _COSTLIER[draft.strategy],

@@ -9,11 +9,13 @@ import pytest
 from reasoning_parts import ask, ranking, reply
 
 from ragbraid.flows.scripted_rules import Rule
-from ragbraid.nodes.query import hyde, multi
+from ragbraid.nodes.context import compress
+from ragbraid.nodes.judge import grade_documents
+from ragbraid.nodes.query import hyde, multi, rewrite, route
 from ragbraid.nodes.reason import draft_thoughts, follow_up, next_thought, propose_subquestions, select_atom
 from ragbraid.registry.contracts import Query
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.reasoning import Choice, FollowUp, SubQuestions, Thought, Thoughts
+from ragbraid.registry.reasoning import Choice, FollowUp, Grade, Graded, Route, SubQuestions, Thought, Thoughts
 
 QUESTION = "Where was the founder of Acme born?"
 EVIDENCE = ranking("Acme was founded by Peter.")
@@ -25,6 +27,20 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], Any, str]] = [
     (propose_subquestions, (QUESTION,), SubQuestions(), "nothing was proposed: "),
     (select_atom, (EVIDENCE, QUESTION), Choice(), "nothing was chosen: "),
     (multi, (QUESTION,), [Query(text=QUESTION)], "only the question is searched for: "),
+    (rewrite, (QUESTION,), Query(text=QUESTION), "the question was kept: "),
+    (route, (QUESTION,), Route(strategy="multi", proposed="multi", confidence=0), "the costliest was taken: "),
+    (
+        grade_documents,
+        (EVIDENCE, QUESTION),
+        Graded(
+            ranking=EVIDENCE,
+            verdict="ambiguous",
+            grades=(Grade(hit_id=EVIDENCE[0].id, label="ambiguous"),),
+            ungraded=1,
+        ),
+        "no hit was graded: ",
+    ),
+    (compress, (EVIDENCE, QUESTION), EVIDENCE, "nothing was left out: "),
     (hyde, (QUESTION,), Query(text=QUESTION), "only the question is searched for: "),
 ]
 each_node = pytest.mark.parametrize(("node", "given", "left", "note"), CASES)
