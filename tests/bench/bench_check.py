@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -96,7 +97,10 @@ def measure_command(arguments: list[str]) -> tuple[float, float]:
     """Return the CPU and wall-clock milliseconds of a whole process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "ragbraid.flows.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    # An installed package has its bytecode, which some environments forbid to write for a source tree.
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-m", "ragbraid.flows.cli", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
