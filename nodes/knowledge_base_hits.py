@@ -19,7 +19,7 @@ FuseKeys = Callable[[Mapping[str, Sequence[Hashable]]], Sequence[tuple[Hashable,
 FUSED = "hybrid"
 
 _HIT_FIELDS = set(Hit.model_fields)
-_ROUTE_SCORE_FIELDS = set(RouteScore.model_fields)
+_set_rank, _set_score, _set_kind = (vars(RouteScore)[slot].__set__ for slot in ("rank", "score", "kind"))
 # What `model_construct` sets through `object.__setattr__`, which looks these four up by name every time.
 _set_fields, _set_names, _set_extra, _set_private = (
     vars(BaseModel)[slot].__set__
@@ -33,8 +33,7 @@ def to_hits(found: Found, route: str, kind: ScoreKind) -> list[Hit]:
     for score, payload in zip(found.scores, found.payloads, strict=True):
         if payload["chunk_id"] not in hits:  # a moved file can bring one id from two sources
             rank = len(hits) + 1
-            fields = {"rank": rank, "score": score, "kind": kind}
-            scores = {route: _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)}
+            scores = {route: _route_score(rank, score, kind)}
             hits[payload["chunk_id"]] = _hit(payload, score, kind, rank, scores)
     return list(hits.values())
 
@@ -64,10 +63,8 @@ def to_fused_hits(
         for route, place_of, route_scores, kind in places:
             if key in place_of:
                 place = place_of[key]
-                fields = {"rank": place + 1, "score": route_scores[place], "kind": kind}
-                scores[route] = _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)
-        fields = {"rank": rank, "score": score, "kind": "rrf"}
-        scores[FUSED] = _trusted(RouteScore, fields, _ROUTE_SCORE_FIELDS)
+                scores[route] = _route_score(place + 1, route_scores[place], kind)
+        scores[FUSED] = _route_score(rank, score, "rrf")
         hits[payload["chunk_id"]] = _hit(payload, score, "rrf", rank, scores)
     return list(hits.values())
 
@@ -92,6 +89,15 @@ def _hit(payload: Payload, score: float, kind: ScoreKind, rank: int, scores: dic
         "metadata": payload["metadata"],
     }
     return _trusted(Hit, fields, _HIT_FIELDS)
+
+
+def _route_score(rank: int, score: float, kind: ScoreKind) -> RouteScore:
+    """Make a route score without validating it; its slots are set one by one, since it is frozen."""
+    made = RouteScore.__new__(RouteScore)
+    _set_rank(made, rank)
+    _set_score(made, score)
+    _set_kind(made, kind)
+    return made
 
 
 def _trusted(cls: type[C], fields: dict[str, Any], names: set[str]) -> C:
