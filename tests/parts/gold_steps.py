@@ -1,7 +1,7 @@
 """The gold steps of multi-hop questions, as three public question sets write them down.
 
-A question is a mapping with `question`, `gold_passage_ids`, `gold_triples`, `type` and `meta`; a passage has `title` and
-`text`.
+A question is a mapping with `question`, `gold_passage_ids`, `gold_triples`, `type` and `meta`; a passage has a `title`
+and a `text`.
 """
 
 from __future__ import annotations
