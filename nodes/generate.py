@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from ragbraid.nodes.citations import resolve_citations
+from ragbraid.nodes.citations import resolve_citations, without_markers
 from ragbraid.nodes.extract import extract_answer
-from ragbraid.nodes.prompts import Language, choose_language, load_template, number_passages, render_messages
-from ragbraid.registry.context import report_degraded
+from ragbraid.nodes.prompts import Language, choose_language, load_template, render_messages
+from ragbraid.nodes.reasoning import Draft, PromptLanguage, Temperature, Texts, gather, tidy
+from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Answer, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.node import PromptFile, node
@@ -17,11 +18,14 @@ from ragbraid.registry.resources import LLM, Embedder
 
 NO_PASSAGES = "no_passages"
 NOT_IN_PASSAGES = "not_in_passages"
+NOT_KNOWN = "not_known"
 _REFUSALS: dict[tuple[str, Language], str] = {
     (NO_PASSAGES, "en"): "No passage was found that could answer this question.",
     (NO_PASSAGES, "zh"): "没有找到可以回答这个问题的内容。",
     (NOT_IN_PASSAGES, "en"): "The passages that were found do not answer this question.",
     (NOT_IN_PASSAGES, "zh"): "找到的内容没有回答这个问题。",
+    (NOT_KNOWN, "en"): "The model does not know the answer, and nothing was looked up.",
+    (NOT_KNOWN, "zh"): "模型不知道答案，也没有检索任何内容。",
 }
 
 
@@ -67,7 +71,8 @@ async def answer(
     question: str,
     *,
     llm: LLM,
-    prompt: Annotated[str | None, PromptFile(("question", "passages", "language"))] = None,
+    thoughts: Texts = (),
+    prompt: Annotated[str | None, PromptFile(("question", "passages", "thoughts", "language"))] = None,
     max_passages: Annotated[int, Field(ge=1, le=200)] = 10,
     max_tokens: PositiveInt = 1000,
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0,
@@ -85,6 +90,7 @@ async def answer(
     Args:
         hits: the evidence, best first.
         question: the question; the answer comes in its language.
+        thoughts: steps of reasoning that were written from such passages; shown beside them, never cited.
         prompt: a template file that replaces ours; it may hold the blocks `system` and `user`, or be the user message.
         max_passages: how many of the hits the model sees.
         max_tokens: bounds what the model writes, JSON and quotes included; reaching it is an error, not an answer.
@@ -105,7 +111,7 @@ async def answer(
         report_degraded(f"answered from incomplete evidence: {hits.error or 'a part of retrieval failed'}")
     shown = hits.hits[:max_passages]
     default = load_template("answer", spoken)
-    values = {"question": question, "passages": number_passages(shown, question), "language": spoken}
+    values = {**gather(question, passages=shown, lists={"thoughts": thoughts}), "language": spoken}
     messages = render_messages(default if prompt is None else prompt, default, values)
     completion = await llm.extract(messages, DraftAnswer, max_tokens=max_tokens, temperature=temperature)
     draft = completion.value
@@ -132,6 +138,65 @@ def _without_passages(hits: Ranking, language: Language, on_empty: Literal["refu
 
 def _refusal(reason: str, language: Language) -> Answer:
     return Answer(text=_REFUSALS[reason, language], refused=True, refusal_reason=reason)
+
+
+class DraftRecollection(Draft):
+    """The answer to the question, from what is known."""
+
+    cannot_answer: bool = Field(description="true when the answer is not known for sure")
+    answer: str = Field(description="the answer", json_schema_extra={"minLength": 1, "maxLength": 2000})
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.cannot_answer and not tidy(self.answer):
+            raise ValueError("`answer` is empty although `cannot_answer` is false")
+        return self
+
+
+@node(
+    "generate.closed_book",
+    example="""
+    answer: generate.closed_book
+    """,
+)
+async def closed_book(
+    question: str,
+    *,
+    llm: LLM,
+    prompt: Annotated[str | None, PromptFile(("question", "language"))] = None,
+    max_tokens: PositiveInt = 1000,
+    temperature: Temperature = 0.0,
+    language: PromptLanguage = "auto",
+) -> Answer:
+    """Answers a question from what the model knows, without any passage and so without citations; refuses when unsure.
+
+    For questions that need no search, such as `query.route` finds them; nothing of such an answer can be checked, which
+    the trace says. A refusal lets a flow look the question up after all.
+
+    Args:
+        question: the question; the answer comes in its language.
+        prompt: a template file that replaces ours; it may hold the blocks `system` and `user`, or be the user message.
+        max_tokens: bounds what the model writes; reaching it is an error, not an answer.
+        temperature: 0 makes the answer as repeatable as the model allows.
+        language: language of the prompt and of refusals; `auto` takes the question's.
+
+    Raises:
+        NodeInputError: the question is empty or the template is wrong.
+        ServiceError: the model failed.
+    """
+    if not question.strip():
+        raise NodeInputError("The question is empty.", kind="input")
+    spoken = choose_language(question, language)
+    default = load_template("closed_book", spoken)
+    values = {"question": question, "language": spoken}
+    messages = render_messages(default if prompt is None else prompt, default, values)
+    completion = await llm.extract(messages, DraftRecollection, max_tokens=max_tokens, temperature=temperature)
+    draft, usage = completion.value, completion.usage
+    if draft.cannot_answer:
+        rationale = draft.answer.strip() or None
+        return _refusal(NOT_KNOWN, spoken).model_copy(update={"rationale": rationale, "usage": usage})
+    report_note("written from what the model knows; nothing was looked up")
+    return Answer(text=without_markers(draft.answer), usage=usage)
 
 
 @node(

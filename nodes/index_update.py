@@ -155,7 +155,7 @@ class Update:
         removed = [source for source in sorted(set(remove)) if source in self._records]
         work = Work(removed=removed)
         if changed or removed or self._info.generation == 0:
-            self._begin(with_atoms=any(draft.record.atoms for draft in changed))
+            self._begin()
             reports |= self._compare(changed, work, keep_old_chunks=keep_old_chunks, force=force)
             self._work = work
         self._unwritten = set(work.embed)
@@ -211,13 +211,11 @@ class Update:
         self._end()
         return self._next
 
-    def _begin(self, *, with_atoms: bool) -> None:
+    def _begin(self) -> None:
         """Announce the update, then bring what a killed one left into a known state."""
         if not self._is_stored:
             self._store.drop()  # a collection without an info record was killed while it was being created
             self._store.create(self._info.dimension)
-        if with_atoms:
-            self._store.make_room_for_atoms(self._info.dimension)
         self._write_info(updating=True, update_id=self._id)
         if self._must_recover:
             self._writer.recover()

@@ -14,10 +14,10 @@ SHORTEST_WRAPPED_LINE = 40
 
 # fmt: off
 _ABBREVIATIONS = frozenset({
-    "al", "apr", "approx", "art", "aug", "ca", "cf", "ch", "co", "corp", "dec", "dept", "dr", "eq", "est", "ext", "feb",
-    "fig", "figs", "fri", "inc", "jan", "jr", "jul", "jun", "ltd", "mar", "max", "min", "mon", "mr", "mrs", "ms", "no",
-    "nos", "nov", "oct", "p", "pp", "prof", "sat", "sec", "sep", "sept", "sr", "st", "sun", "tel", "thu", "tue", "vol",
-    "vs", "wed",
+    "al", "apr", "approx", "art", "aug", "bros", "ca", "capt", "cf", "ch", "co", "col", "corp", "dec", "dept", "dr",
+    "eq", "est", "ext", "feb", "fig", "figs", "fri", "gen", "gov", "inc", "jan", "jr", "jul", "jun", "lt", "ltd",
+    "mar", "max", "min", "mon", "mr", "mrs", "ms", "mt", "no", "nos", "nov", "oct", "p", "pp", "prof", "rev", "sat",
+    "sec", "sen", "sep", "sept", "sgt", "sr", "st", "sun", "tel", "thu", "tue", "vol", "vs", "wed",
 })
 # fmt: on
 _END = re.compile(r"[。！？!?…]+[”’」』）)\]\"']*|\.+[”’)\]\"']*(?=\s|$|[\u4e00-\u9fff])")

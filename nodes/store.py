@@ -48,7 +48,7 @@ SPARSE = "sparse"
 FOREVER = 1_000_000_000_000
 """`gen_to` of a point that no update has replaced."""
 ATOM = "atom"
-"""The vector of atoms; made in a collection when its first atoms come."""
+"""The vector of atoms, left on disk: nothing of it is in memory where there are none."""
 INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash", "parent_id", "enriched_by")
 INDEXED_INTEGERS = ("gen_from", "gen_to")
 WRITE_BATCH = 256
@@ -169,9 +169,9 @@ class SharedState:
 
 
 class Store(Protocol):
-    """One Qdrant collection with the named vectors `dense` (cosine) and `sparse` (with inverse document frequency).
+    """One Qdrant collection, from its creation with the named vectors `dense`, `atom` (both cosine) and `sparse`.
 
-    A third one, `atom` (cosine), is there once `make_room_for_atoms` has been called.
+    Of the terms in `sparse` it counts the inverse document frequency.
 
     Safe to share between threads. Every method may raise ServiceError with a plain sentence: the engine cannot be
     reached, the folder is in use by another process, is damaged, full or not writable.
@@ -197,10 +197,6 @@ class Store(Protocol):
 
     def create(self, dimension: int) -> None:
         """Create the collection; does nothing where it exists."""
-        ...
-
-    def make_room_for_atoms(self, dimension: int) -> None:
-        """Give the collection the vector of atoms; does nothing where it has it."""
         ...
 
     def drop(self) -> None:

@@ -121,7 +121,10 @@ class ClientStore:
                 return
             self._client.create_collection(
                 self._name,
-                vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+                vectors_config={
+                    DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE),
+                    ATOM: models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=True),
+                },
                 sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
             )
             if self._shared is None:  # local mode has no payload indexes and warns about them
@@ -129,16 +132,6 @@ class ClientStore:
                     self._client.create_payload_index(self._name, key, models.PayloadSchemaType.KEYWORD)
                 for key in INDEXED_INTEGERS:
                     self._client.create_payload_index(self._name, key, models.PayloadSchemaType.INTEGER)
-
-    def make_room_for_atoms(self, dimension: int) -> None:
-        """Give the collection the vector of atoms; does nothing where it has it."""
-        from qdrant_client import models
-
-        vector = models.DenseVectorConfig(size=dimension, distance=models.Distance.COSINE)
-        with self._call():
-            known = self._client.get_collection(self._name).config.params.vectors
-            if not isinstance(known, dict) or ATOM not in known:
-                self._client.create_vector_name(self._name, ATOM, models.DenseVectorNameConfig(dense=vector))
 
     def drop(self) -> None:
         """Delete the collection."""

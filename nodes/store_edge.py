@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbraid.nodes.store import (
-    ATOM,
     CHUNKS,
     DENSE,
     INDEXED_INTEGERS,
@@ -123,12 +122,6 @@ class EdgeStore:
                 draft.rename(self._folder)
             self._load()
 
-    def make_room_for_atoms(self, dimension: int) -> None:
-        """Give the collection the vector of atoms; does nothing where it has it."""
-        import qdrant_edge as edge
-
-        self._update(edge.UpdateOperation.create_dense_vector(ATOM, dimension, edge.Distance.Cosine))
-
     def drop(self) -> None:
         """Delete the collection with its folder."""
         with self._engine.lock:
@@ -197,7 +190,9 @@ class EdgeStore:
         """Return the payloads of the points that exist of these ids."""
         with self._plain_errors():
             records: list[Any] = self._shard().retrieve(list(ids), with_payload=True, with_vector=False)
-            return {record.id.int: record.payload or {} for record in records}
+        if len(records) == len(ids) and _begin_and_end(records, ids):
+            return {id_.int: record.payload or {} for id_, record in zip(ids, records, strict=True)}
+        return {record.id.int: record.payload or {} for record in records}
 
     def scroll(self, where: Tests, *, with_vectors: bool = False, page: int = PAGE) -> Iterator[Point]:
         """Yield the points that `where` finds, in order of id."""
@@ -341,6 +336,15 @@ class EdgeStore:
             if type(error).__name__ != "PanicException":  # what a panic of the engine raises is no Exception
                 raise
             raise _failure(error, self._folder) from None
+
+
+def _begin_and_end(records: Sequence[Any], ids: Sequence[Any]) -> bool:
+    """Whether the first and the last record are those of the first and the last id.
+
+    The engine answers in the order asked for, and to read the id of a record takes half as long as to read its payload.
+    An engine that did otherwise would be found out here.
+    """
+    return not ids or (records[0].id == ids[0] and records[-1].id == ids[-1])
 
 
 def _failure(error: BaseException, folder: Path) -> ServiceError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragbraid.nodes.store import DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path, point_of
+from ragbraid.nodes.store import ATOM, DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path, point_of
 from ragbraid.registry.knowledge import Scalar
 
 if TYPE_CHECKING:
@@ -14,11 +14,18 @@ _NO_GRAPH_INDEX_KB = 2**40
 
 
 def configuration(dimension: int) -> qdrant_edge.EdgeConfig:
-    """Return how a collection of ours is set up: exact search, so an update is searchable at once."""
+    """Return how a collection of ours is set up: exact search, so an update is searchable at once.
+
+    The vector of atoms is there from the start: when the engine adds one later, it changes each segment and then its
+    own configuration, and a process killed in between leaves a collection that it does not open any more.
+    """
     import qdrant_edge as edge
 
     return edge.EdgeConfig(
-        vectors={DENSE: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine)},
+        vectors={
+            DENSE: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine),
+            ATOM: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine, on_disk=True),
+        },
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
         optimizers=edge.EdgeOptimizersConfig(indexing_threshold=_NO_GRAPH_INDEX_KB),
     )

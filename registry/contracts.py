@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, model_validator
+from pydantic.dataclasses import dataclass
 
 Metadata = dict[str, JsonValue]
 
@@ -137,7 +138,10 @@ class Query(Contract):
     weight: Annotated[float, Field(ge=0)] = 1.0
 
 
-class RouteScore(Contract):
+# A dataclass with slots, not a model: a ranking holds one for every hit and route, and this takes half as long to make
+# and a quarter of the room. It is checked, frozen, compared and written as JSON like every other contract.
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class RouteScore:
     """Rank and score that one route gave to a hit."""
 
     rank: PositiveInt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -240,6 +241,27 @@ def test_upsert_replaces_the_whole_point(store: Store) -> None:
 def test_get_answers_in_the_order_asked_for(store: Store) -> None:
     assert numbers(store.get([uid(3), uid(99), uid(1)])) == [3, 1]
     assert store.get([]) == []
+
+
+def test_payloads_belong_to_their_points_in_whatever_order_they_are_asked_for(open_store: OpenStore) -> None:
+    store = open_store()
+    store.create(1)
+    points = [make_chunk(number, [number], {1: float(number)}) for number in range(1, 601)]
+    store.upsert(points)
+    store.flush()
+    store.upsert(points[::3])  # which the engine may then keep elsewhere than the others
+    hits = store.search_sparse(SparseVector((1,), (1.0,)), 600, EVERYTHING, with_payload=False)
+    numbers_of = dict(zip(hits.keys, range(600, 0, -1), strict=True))
+    keys = dict(zip(hits.keys, hits.ids, strict=True))
+    for seed in range(20):
+        some = random.Random(seed).sample(list(keys), 50)
+        found = store.payloads([keys[key] for key in some])
+        assert {key: payload["number"] for key, payload in found.items()} == {key: numbers_of[key] for key in some}
+    gone, *left = some
+    store.delete(ids=[str(keys[gone])])
+    assert store.payloads([keys[key] for key in some]).keys() == set(left)
+    assert store.payloads([keys[left[0]], keys[left[1]], keys[left[0]]]).keys() == {left[0], left[1]}
+    assert store.payloads([]) == {}
 
 
 def test_scroll_pages_through_everything_once(open_store: OpenStore) -> None:

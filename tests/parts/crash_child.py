@@ -33,7 +33,7 @@ SECOND: Corpus = {
 }
 """Five sources unchanged, ten changed, five gone, eight new, and another average length."""
 CORPORA = {"first": FIRST, "second": SECOND, "tagged": SECOND}
-WRITES = ("create", "make_room_for_atoms", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
+WRITES = ("create", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
 
 
 def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:

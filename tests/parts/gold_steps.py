@@ -1,6 +1,7 @@
 """The gold steps of multi-hop questions, as three public question sets write them down.
 
-A set's question is a mapping with `question`, `gold_passage_ids`, `gold_triples`, `type` and `meta`; passages have `title` and `text`.
+A question is a mapping with `question`, `gold_passage_ids`, `gold_triples`, `type` and `meta`; a passage has a `title`
+and a `text`.
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ class Hop:
     needs: frozenset[int] = frozenset()
 
 
-def gold_hops(question: Record, passages: Mapping[str, Record]) -> tuple[Hop, ...]:
+def gold_hops(question: Record, passages: Mapping[str, Record], *, titles_given: bool = False) -> tuple[Hop, ...]:
     """Return the gold steps of a question, in order: of its decomposition, else its triples, else its gold titles.
 
     Args:
         question: the question.
         passages: the corpus by id.
+        titles_given: where there is nothing but titles, whether they may be asked for before anything names them.
     """
     if question["meta"].get("decomposition"):
         return _of_decomposition(question["meta"]["decomposition"])
     if question.get("gold_triples"):
         return _of_triples(question, passages)
-    return _of_titles(question, passages)
+    return _of_titles(question, passages, titles_given)
 
 
 def _of_decomposition(steps: Sequence[Record]) -> tuple[Hop, ...]:
@@ -60,7 +62,7 @@ def _of_decomposition(steps: Sequence[Record]) -> tuple[Hop, ...]:
 
 
 def _of_triples(question: Record, passages: Mapping[str, Record]) -> tuple[Hop, ...]:
-    """2WikiMultiHopQA: subject and relation, under the name that the question or the earlier triple has for the subject.
+    """2WikiMultiHopQA: subject and relation, the subject under the name that the question or an earlier triple has.
 
     The titles of passages are no names here: they may say more than anybody knows who has not seen the passage.
     """
@@ -78,7 +80,7 @@ def _of_triples(question: Record, passages: Mapping[str, Record]) -> tuple[Hop, 
 
 
 def _naming_triple(number: int, question: Record) -> int | None:
-    """Return the earlier triple whose object is this one's subject; None where the question itself names the subject."""
+    """Return the earlier triple whose object is this one's subject; None where the question names the subject."""
     triples = question["gold_triples"]
     subject = _plain(triples[number][0])
     named = [earlier for earlier in range(number) if _plain(triples[earlier][2]) == subject]
@@ -91,16 +93,15 @@ def _naming_triple(number: int, question: Record) -> int | None:
     return comparison.get(question["type"], number - 1)
 
 
-def _of_titles(question: Record, passages: Mapping[str, Record]) -> tuple[Hop, ...]:
+def _of_titles(question: Record, passages: Mapping[str, Record], given: bool) -> tuple[Hop, ...]:
     """HotpotQA has nothing but supporting titles: a title is asked for once the question or a gold passage names it."""
     ids: Sequence[str] = question["gold_passage_ids"]
+    titles = [_plain(passages[id_]["title"]) for id_ in ids]
     hops = []
     for number, id_ in enumerate(ids):
-        title = _plain(passages[id_]["title"])
-        others = [
-            other for other in range(len(ids)) if title in _plain(passages[ids[other]]["text"]) and other != number
-        ]
-        needs = frozenset() if title in _plain(question["question"]) else frozenset(others[:1] or [number])
+        is_known = given or titles[number] in _plain(question["question"])
+        naming = [n for n in range(len(ids)) if n != number and titles[number] in _plain(passages[ids[n]]["text"])]
+        needs = frozenset() if is_known else frozenset(naming[:1] or [number])
         hops.append(Hop(id_, _DISAMBIGUATION.sub("", passages[id_]["title"]), needs))
     return tuple(hops)
 

@@ -1,4 +1,4 @@
-"""A model that knows the gold steps of its questions, for `ScriptedLLM`: it shows what a flow does, not what a model can.
+"""A model that knows the gold steps of its questions, for `ScriptedLLM`: it shows what flows do, not what models can.
 
 It answers from what stands in the request alone, as a reader would: a step whose question holds an earlier answer is
 asked only if the gold passage of that answer is among the passages shown. It never says the final answer, nor a title
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 class Oracle:
-    """Answers the prompts of IRCoT and PIKE-RAG with gold steps. `atoms` holds the questions that it tags passages with.
+    """Answers the prompts of IRCoT and PIKE-RAG with gold steps; `atoms` are the questions that it tags passages with.
 
     Args:
         passages: the corpus, by id.

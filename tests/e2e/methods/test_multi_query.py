@@ -30,14 +30,14 @@ def searches(result: RunResult) -> list[list[str]]:
 
 def test_question_and_wordings_are_searched_for_and_fused_by_rank(tmp_path: Path) -> None:
     with method(tmp_path, "multi_query", VARIANTS, ANSWER) as flow:
-        result = flow.run(question=QUESTION, top_k=3, max_passages=4)
+        result = flow.run(question=QUESTION, top_k=6, max_passages=4)
         assert PASSAGES["ferry"] in flow.chats("answer")[0].user
         assert f"Question: {QUESTION}" in flow.chats("answer")[0].user
         assert not any(wording in flow.chats("answer")[0].user for wording in WORDINGS)
     assert result.outputs["wordings"] == [QUESTION, *WORDINGS]
     votes: dict[str, float] = {}
     for found in searches(result):
-        assert len(found) == 3
+        assert len(found) == 6
         for rank, id_ in enumerate(found, start=1):
             votes[id_] = votes.get(id_, 0) + 1 / (60 + rank)
     fused = result.outputs["evidence"]

@@ -172,3 +172,13 @@ def test_a_title_is_asked_for_once_the_question_or_a_gold_passage_names_it(
     hops = gold_hops(record, WIKI)
     assert [hop.text for hop in hops] == ["Red Sails", "Ana Holt"]
     assert [sorted(hop.needs) for hop in hops] == needs
+
+
+def test_titles_that_are_given_need_nothing() -> None:
+    record = {
+        "question": "Who was born then?",
+        "gold_passage_ids": ["film", "director"],
+        "gold_triples": None,
+        "meta": {},
+    }
+    assert [hop.needs for hop in gold_hops(record, WIKI, titles_given=True)] == [frozenset(), frozenset()]

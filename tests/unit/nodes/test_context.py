@@ -25,6 +25,13 @@ def texts(found: Ranking) -> list[str]:
     return [hit.text for hit in found]
 
 
+def test_a_sentence_is_shown_with_the_title_that_says_what_it_is_about() -> None:
+    titled = HITS.model_copy(update={"hits": (HITS[0].model_copy(update={"title": "The library"}), *HITS.hits[1:])})
+    found = ask(compress, titled, QUESTION, rules=keep(2))
+    assert "2. (The library) It closes at 18:00." in found.sent.user
+    assert texts(found.value) == ["It closes at 18:00."]
+
+
 def test_sentences_are_numbered_through_all_hits() -> None:
     sent = ask(compress, HITS, QUESTION, rules=keep(2)).sent
     numbered = [line for line in sent.user.splitlines() if line[:1].isdigit()]

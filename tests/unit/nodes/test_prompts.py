@@ -12,7 +12,7 @@ from ragbraid.nodes.prompts import (
 from ragbraid.registry.contracts import Hit
 from ragbraid.registry.errors import NodeInputError
 
-VARIABLES = ("question", "passages", "language")
+VARIABLES = ("question", "passages", "thoughts", "language")
 
 
 def hit(text: str, *, title: str | None = None, section: tuple[str, ...] = ()) -> Hit:
@@ -20,7 +20,7 @@ def hit(text: str, *, title: str | None = None, section: tuple[str, ...] = ()) -
 
 
 def values(*hits: Hit, question: str = "Why?") -> dict[str, object]:
-    return {"question": question, "passages": number_passages(hits, question), "language": "en"}
+    return {"question": question, "passages": number_passages(hits, question), "thoughts": (), "language": "en"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -125,7 +125,7 @@ def test_a_template_with_blocks_replaces_what_it_names() -> None:
     [
         (
             "{{ question }} {{ contxt }}",
-            "uses `contxt`, which this node does not fill in; it fills in `question`, `passages`, `language`.",
+            "uses `contxt`, which this node does not fill in; it fills in `question`, `passages`, `thoughts`, `language`.",
         ),
         ("line\n{{ question", "Line 2 of the prompt template is not valid: unexpected end of template"),
         ("{% block sistem %}x{% endblock %}", "has a block `sistem`; the blocks of a prompt are `system` and `user`."),

@@ -153,6 +153,7 @@ def test_numbers_become_positions_and_unknown_ones_are_counted_and_noted() -> No
         ("Peter was born in Rome. Rome is in Italy.", "Peter was born in Rome."),
         ("彼得生于罗马。罗马在意大利。", "彼得生于罗马。"),
         ("1. Dr. Smith lives in St. Ives. He is 40.", "Dr. Smith lives in St. Ives."),
+        ("Gen. Lee met Capt. Roe of Warner Bros. Records. He sang.", "Gen. Lee met Capt. Roe of Warner Bros. Records."),
         ("**Peter** was born\tin Rome", "Peter was born in Rome"),
         ("\n\n- Peter was born in Rome\n- Rome is in Italy", "Peter was born in Rome"),
         ("<think>Hm. Let me see.</think>Peter was born in Rome. So.", "Peter was born in Rome."),

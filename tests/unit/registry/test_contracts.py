@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +60,23 @@ def test_contracts_are_frozen_and_refuse_unknown_fields() -> None:
         Span.model_validate({"start": 0, "end": 1, "ends": 2})
     with pytest.raises(ValidationError, match="ends before it starts"):
         Span(start=3, end=2)
+
+
+def test_a_route_score_is_a_value_and_is_checked_when_it_comes_from_outside() -> None:
+    fields = {"rank": 2, "score": 0.5, "kind": "rrf"}
+    score = RouteScore(rank=2, score=0.5, kind="rrf")
+    found = hit("a", 1.0).model_copy(update={"scores": {"dense": score}})
+    assert found.model_dump()["scores"] == {"dense": fields}
+    assert Hit.model_validate_json(found.model_dump_json()) == found
+    assert {score: "x"}[RouteScore(rank=2, score=0.5, kind="rrf")] == "x"
+    assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+    with pytest.raises(AttributeError, match="cannot assign to field 'rank'"):
+        score.rank = 1  # type: ignore[misc]
+    for wrong in ({"rank": 0}, {"score": float("nan")}, {"kind": "guess"}, {"more": 1}):
+        with pytest.raises(ValidationError):
+            RouteScore(**(fields | wrong))  # type: ignore[arg-type]
+        with pytest.raises(ValidationError):
+            Hit.model_validate(found.model_dump() | {"scores": {"dense": fields | wrong}})
 
 
 def test_every_contract_has_a_docstring_and_its_own_name() -> None:
