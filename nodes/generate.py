@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
@@ -14,6 +15,7 @@ from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Answer, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.node import PromptFile, node
+from ragbraid.registry.reasoning import Segment
 from ragbraid.registry.resources import LLM, Embedder
 
 NO_PASSAGES = "no_passages"
@@ -197,6 +199,42 @@ async def closed_book(
         return _refusal(NOT_KNOWN, spoken).model_copy(update={"rationale": rationale, "usage": usage})
     report_note("written from what the model knows; nothing was looked up")
     return Answer(text=without_markers(draft.answer), usage=usage)
+
+
+@node(
+    "generate.from_segments",
+    example="""
+    answer: {use: generate.from_segments, segments: $written}
+    """,
+)
+def from_segments(
+    segments: Sequence[Segment], question: str, *, language: Literal["auto", "en", "zh"] = "auto"
+) -> Answer:
+    """Puts sentences that were written one by one together as an answer; each cites the passage that supports it.
+
+    A sentence that its passage does not support at all, or that has no passage, stands without a citation, which marks
+    the step as degraded. Without any sentence the answer is a refusal.
+
+    Args:
+        segments: the sentences, in order.
+        question: the question; a refusal comes in its language.
+        language: language of a refusal; `auto` takes the question's.
+    """
+    spoken = choose_language(question, language)
+    if not segments:
+        return _refusal(NOT_IN_PASSAGES, spoken)
+    hits = list({each.hit.id: each.hit for each in segments if each.hit}.values())
+    numbers = {hit.id: number for number, hit in enumerate(hits, start=1)}
+    parts, quotes = [], []
+    for each in segments:
+        number = numbers[each.hit.id] if each.hit and each.support != "none" else None
+        parts.append(each.text if number is None else f"{each.text} [{number}]")
+        quotes += [(number, each.quote)] if number is not None else []
+    bare = len(segments) - len(quotes)
+    if bare:
+        report_degraded(f"{bare} of {len(segments)} sentences are supported by no passage")
+    cited = resolve_citations(("" if spoken == "zh" else " ").join(parts), quotes, hits)
+    return Answer(text=cited.text, citations=cited.citations)
 
 
 @node(

@@ -53,9 +53,9 @@ def to_fused_hits(
     """
     scores_of: dict[Hashable, dict[str, RouteScore]] = {key: {} for key, _ in fused}
     for route, (found, kind) in routes.items():
-        for rank, (key, score) in enumerate(zip(found.keys, found.scores, strict=True), start=1):
-            if key in scores_of:
-                scores_of[key][route] = _route_score(rank, score, kind)
+        for rank, (point, score) in enumerate(zip(found.keys, found.scores, strict=True), start=1):
+            if point in scores_of:
+                scores_of[point][route] = _route_score(rank, score, kind)
     hits: dict[str, Hit] = {}
     for key, score in fused:
         payload, rank = payloads[key], len(hits) + 1

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt
 from ragbraid.nodes.citations import without_markers
 from ragbraid.nodes.reason_atoms import propose_subquestions, select_atom
 from ragbraid.nodes.reason_forms import NextQuestion, NextThought, Revision, ThoughtsDraft
+from ragbraid.nodes.reason_segments import best_segment, decide_retrieval, write_segment
 from ragbraid.nodes.reasoning import (
     Asking,
     OnInvalid,
@@ -34,13 +35,16 @@ from ragbraid.registry.reasoning import ExitCheck, FollowUp, Thought, Thoughts
 from ragbraid.registry.resources import LLM
 
 __all__ = [
+    "best_segment",
     "check_exit",
+    "decide_retrieval",
     "draft_thoughts",
     "follow_up",
     "next_thought",
     "propose_subquestions",
     "revise_thought",
     "select_atom",
+    "write_segment",
 ]
 
 

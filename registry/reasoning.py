@@ -15,6 +15,7 @@ ExitReason = Literal["answered", "empty", "repeated", "continue"]
 Relevance = Literal["relevant", "irrelevant", "ambiguous"]
 Correctness = Literal["correct", "incorrect", "ambiguous"]
 Strategy = Literal["none", "single", "multi"]
+Support = Literal["full", "partial", "none"]
 
 ATOM = "atom"
 """Key in the metadata of a hit that was found through one of its atomic questions; the value is that question."""
@@ -84,6 +85,30 @@ class Choice(Contract):
     unknown: NonNegativeInt = 0
 
 
+class Need(Contract):
+    """Whether the next sentence of an answer needs a search, and what to search for; `query` is there in any case."""
+
+    retrieve: bool
+    query: str
+
+
+class Segment(Contract):
+    """A sentence of an answer that was written from one passage, and what its writer thinks of both.
+
+    `hit` is the passage, None for a sentence written from what the model knows. `support` says how far the passage
+    bears out the sentence, `usefulness` from 1 to 5 how much it helps to answer. `is_final` says that the answer is
+    complete with it.
+    """
+
+    text: str = ""
+    hit: Hit | None = None
+    quote: str = ""
+    is_relevant: bool = False
+    support: Support = "none"
+    usefulness: Annotated[int, Field(ge=1, le=5)] = 1
+    is_final: bool = False
+
+
 class Route(Contract):
     """How much retrieval a question needs: `none`, one round (`single`) or several (`multi`).
 
@@ -127,6 +152,8 @@ class Judgement(Contract):
 
 REASONING_CONTRACTS: dict[str, type[Any]] = {
     cls.__name__: cls
-    for cls in (Choice, ExitCheck, FollowUp, Grade, Graded, Judgement, Route, SubQuestions, Thought, Thoughts)
-}
+    for cls in (
+        Choice, ExitCheck, FollowUp, Grade, Graded, Judgement, Need, Route, Segment, SubQuestions, Thought, Thoughts,
+    )
+}  # fmt: skip
 """The type names that flow files may use for what reasoning nodes give."""

@@ -12,10 +12,29 @@ from ragbraid.flows.scripted_rules import Rule
 from ragbraid.nodes.context import compress
 from ragbraid.nodes.judge import grade_documents
 from ragbraid.nodes.query import hyde, multi, rewrite, route
-from ragbraid.nodes.reason import draft_thoughts, follow_up, next_thought, propose_subquestions, select_atom
+from ragbraid.nodes.reason import (
+    decide_retrieval,
+    draft_thoughts,
+    follow_up,
+    next_thought,
+    propose_subquestions,
+    select_atom,
+    write_segment,
+)
 from ragbraid.registry.contracts import Query
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.reasoning import Choice, FollowUp, Grade, Graded, Route, SubQuestions, Thought, Thoughts
+from ragbraid.registry.reasoning import (
+    Choice,
+    FollowUp,
+    Grade,
+    Graded,
+    Need,
+    Route,
+    Segment,
+    SubQuestions,
+    Thought,
+    Thoughts,
+)
 
 QUESTION = "Where was the founder of Acme born?"
 EVIDENCE = ranking("Acme was founded by Peter.")
@@ -26,6 +45,8 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], Any, str]] = [
     (draft_thoughts, (QUESTION,), Thoughts(), "nothing was drafted: "),
     (propose_subquestions, (QUESTION,), SubQuestions(), "nothing was proposed: "),
     (select_atom, (EVIDENCE, QUESTION), Choice(), "nothing was chosen: "),
+    (decide_retrieval, (QUESTION,), Need(retrieve=True, query=QUESTION), "the question is searched for: "),
+    (write_segment, (QUESTION, EVIDENCE[0]), Segment(hit=EVIDENCE[0]), "the passage was left out: "),
     (multi, (QUESTION,), [Query(text=QUESTION)], "only the question is searched for: "),
     (rewrite, (QUESTION,), Query(text=QUESTION), "the question was kept: "),
     (route, (QUESTION,), Route(strategy="multi", proposed="multi", confidence=0), "the costliest was taken: "),
