@@ -77,6 +77,8 @@ def bind_literal(
     node: Node, expected: Any, what: str, report: Report, conversions: tuple[Conversion, ...] = ()
 ) -> Bound:
     """Check a literal against a type, converting where a conversion is declared; RB201 when it does not fit."""
+    if _is_none(node, expected):
+        return Bound(Literally(None), expected)
     plain = _unescape(node)
     value, problem = locate(plain, expected)
     if problem is not None:
@@ -88,6 +90,13 @@ def bind_literal(
     if _is_file_path(expected) and isinstance(value, str):
         value = str((Path(node.span.file).parent / Path(value).expanduser()).absolute())
     return Bound(Literally(value), expected)
+
+
+def _is_none(node: Node, expected: Any) -> bool:
+    """Whether a plain `none` is the language's none: where the type allows none, and no literal of that text."""
+    if not isinstance(node, ScalarNode) or not node.plain or node.value != "none" or not is_optional(expected):
+        return False
+    return "none" not in (choices(expected) or ())
 
 
 def _span_of(node: Node, problem: Misfit) -> SourceSpan:
