@@ -85,7 +85,7 @@ def analyzer_identity() -> str:
 
 
 def _add_word(word: str, words: list[str], wholes: list[str]) -> None:
-    if word.isalpha():  # no joint, digit, apostrophe or mark, so nothing below would find anything
+    if word.isalnum():  # no joint, apostrophe or mark, so nothing below would find anything
         if word not in STOP_WORDS:
             words.append(_stem(word[:_MAX_WORD]))
         return
