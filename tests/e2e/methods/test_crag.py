@@ -70,7 +70,7 @@ def test_one_relevant_passage_is_enough_and_nothing_is_repaired(tmp_path: Path) 
     assert result.outputs["verdict"] == "correct"
     assert sorted(sources(result)) == ["ferry", "lighthouse"]
     assert result.trace.step("repair").outcome == "skipped"
-    assert {grade.hit_id: grade.label for grade in result.outputs["grades"]}.keys() == {
+    assert {grade.hit_id: grade.label for grade in result.trace.step("grade").output.grades}.keys() == {
         hit.id for hit in result.trace.step("search").output
     }
     assert result.outputs["answer"].text == "Edda Lindqvist [1]"
