@@ -1,5 +1,8 @@
 """`kill -9` at random moments and at every write of an ingestion: readers see one generation, and a rerun repairs all.
 
+The first update that brings atoms is killed at every change of a file, too: adding their vector only then, the engine
+wrote two files of which the second lacked what the first one said, and opened them no more.
+
 The killed process is real, the store is on disk; the seed is in every message, and RAGBRAID_CRASH_SEED repeats a run.
 """
 
@@ -11,12 +14,12 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_child import BATCH_SIZE, CORPORA, ingest
+from crash_child import BATCH_SIZE, CALLS, CORPORA, LAST_CALL, ingest, killing_strace
 from index_parts import HashEmbedder, WordSparse, content_of
 
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
@@ -31,12 +34,15 @@ PARTS = Path(__file__).parents[1] / "parts"
 class Killer:
     """Asks the child process for ingestions that end by SIGKILL."""
 
-    def __init__(self) -> None:
+    def __init__(self, under: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(PARTS / "crash_child.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*under, sys.executable, str(PARTS / "crash_child.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
-    def run(self, folder: Path, corpus: str, **kill: float) -> dict[str, Any]:
+    def run(self, folder: Path, corpus: str, **kill: float | str) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"folder": str(folder), "corpus": corpus, **kill}) + "\n")
@@ -159,3 +165,23 @@ def test_killed_at_every_kind_of_write(killer: Killer, indexes: dict[str, Any], 
     assert embedded == sorted(embedded, reverse=True)
     assert embedded[0] == texts_to_embed(corpus)
     assert embedded[-1] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("call", CALLS)
+def test_killed_at_every_change_of_a_file_when_the_first_atoms_come(
+    indexes: dict[str, Any], tmp_path: Path, call: str
+) -> None:
+    folder = tmp_path / "kb"
+    killer = Killer(under=killing_strace(call))
+    try:
+        for number in range(1, LAST_CALL):
+            before = prepare(folder, indexes, "tagged")
+            if not killer.run(folder, "tagged", call=call, kill_at_call=number)["killed"]:
+                break
+            message = f"killed at {call} {number}"
+            check_after_kill(folder, indexes, before=before, corpus="tagged", message=message)
+    finally:
+        killer.close()
+    assert 5 < number < LAST_CALL - 1

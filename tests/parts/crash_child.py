@@ -1,17 +1,20 @@
 """A process that ingests in forked children and kills them, so that a hundred kills cost one start of Python.
 
 Reads one JSON object a line from standard input and answers each with one line. Request: `folder`, `corpus` (a name in
-`CORPORA`), and `kill_after_seconds` or `kill_at_write` (the number of a write of the store, from 1) or neither.
-Answer: `killed`, `seconds`.
+`CORPORA`), and one of these or none: `kill_after_seconds`; `kill_at_write`, the number of a write of the store, from 1;
+`kill_at_call`, the number of a call of the system, from 1, of the kind `call` (a key of `CALLS`), for which the process
+must run under `killing_strace`. Answer: `killed`, `seconds`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from index_parts import Corpus, HashEmbedder, WordSparse, make_set, with_atoms
@@ -34,6 +37,22 @@ SECOND: Corpus = {
 """Five sources unchanged, ten changed, five gone, eight new, and another average length."""
 CORPORA = {"first": FIRST, "second": SECOND, "tagged": SECOND}
 WRITES = ("create", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
+LAST_CALL = 1000
+"""strace kills a forked child at its call of this number."""
+_NO_FILE = 10**6
+_NOWHERE = "/nowhere/at/all"
+CALLS: dict[str, Callable[[], object]] = {
+    "renameat": lambda: os.rename(_NOWHERE, _NOWHERE, src_dir_fd=_NO_FILE, dst_dir_fd=_NO_FILE),
+    "unlinkat": lambda: os.unlink("nothing", dir_fd=_NO_FILE),
+    "ftruncate": lambda: os.ftruncate(_NO_FILE, 0),
+}
+"""The calls by which the engine makes and replaces files, each made in vain."""
+
+
+def killing_strace(call: str) -> list[str]:
+    """Return the command under which this script must run to be killed at calls of the system."""
+    killing = f"inject={call}:signal=SIGKILL:when={LAST_CALL}"
+    return ["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e", killing]
 
 
 def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:
@@ -67,6 +86,8 @@ def _run_child(request: dict[str, Any]) -> None:
         store = EdgeStore(request["folder"], "kb")
         if request.get("kill_at_write") is not None:
             _die_at_write(store, request["kill_at_write"])
+        if request.get("kill_at_call") is not None:
+            _die_at_call(request["call"], request["kill_at_call"])
         ingest(store, request["corpus"], HashEmbedder(before_batch=lambda _: time.sleep(SECONDS_PER_BATCH)))
         store.close()
         status = 0
@@ -90,6 +111,13 @@ def _die_at_write(store: EdgeStore, number: int) -> None:
 
     for name in WRITES:
         setattr(store, name, counting(getattr(store, name)))
+
+
+def _die_at_call(call: str, number: int) -> None:
+    """Make as many calls in vain as leave the last one, at which strace kills, for the call of this number."""
+    for _ in range(LAST_CALL - number):
+        with contextlib.suppress(OSError):
+            CALLS[call]()
 
 
 if __name__ == "__main__":
