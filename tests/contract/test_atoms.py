@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from index_parts import AngleEmbedder, HashEmbedder, WordSparse, content_of, make_set, with_atoms
@@ -11,6 +12,8 @@ from ragbraid.nodes.index import upsert
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.retrieve import atoms as retrieve_atoms
 from ragbraid.nodes.store import ATOMS, Store
+from ragbraid.nodes.store_client import open_local
+from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.contracts import ChunkSet, Hit, IndexReport, Query
 from ragbraid.registry.errors import NodeInputError, SettingsError
 from ragbraid.registry.knowledge import Condition, Where
@@ -128,6 +131,23 @@ def test_searches_among_chunks_give_the_same_with_atoms_and_without(
     assert bench.kb.info().atoms == 4
     assert bench.ordinary() == plain.ordinary()
     assert bench.kb.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("open_on_disk", "file"),
+    [(EdgeStore, "kb/edge_config.json"), (open_local, "meta.json")],
+    ids=["edge", "local"],
+)
+def test_the_first_atoms_change_nothing_of_how_the_collection_is_set_up(
+    open_on_disk: Callable[[Path, str], Store], file: str, tmp_path: Path
+) -> None:
+    bench = Bench(open_on_disk(tmp_path, "kb"))
+    bench.ingest(make_set(CORPUS))
+    before = (tmp_path / file).read_text()
+    assert '"atom"' in before
+    assert bench.ingest(tagged(CORPUS)).atoms_added == 4
+    assert (tmp_path / file).read_text() == before
+    bench.kb.close()
 
 
 def test_the_report_counts_chunks_and_atoms_apart(bench: Bench) -> None:
