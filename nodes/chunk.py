@@ -255,6 +255,7 @@ def _chunk_set(documents: DocumentSet, split: Callable[[Document], Iterable[Piec
         ),
         failures=documents.failures,
         scope=documents.scope,
+        root=documents.root,
         complete=documents.complete,
     )
 

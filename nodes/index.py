@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ragbraid.nodes.index_report import describe_sources, find_moved, note_left_behind, total
+from ragbraid.nodes.index_report import describe_sources, find_moved, find_namesakes, note_left_behind, total
 from ragbraid.registry.context import report_degraded, report_progress
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord, SourceReport
 from ragbraid.registry.errors import NodeInputError, RunError
@@ -70,8 +70,11 @@ def upsert(
     """
     failed = {failure.source: failure.reason for failure in chunks.failures}
     sources, repeated = group_by_source(chunks, skip=frozenset(failed))
-    with kb.update(embedder=embedder, sparse=sparse, scope=chunks.scope) as update:
+    with kb.update(embedder=embedder, sparse=sparse, scope=chunks.scope, root=chunks.root) as update:
         before = {record.source: record for record in update.sources()}
+        if cleanup != "full":  # then everything that this run does not bring goes anyway
+            failed |= find_namesakes(sources, before, scope=chunks.scope, root=chunks.root)
+            sources = [given for given in sources if given.record.source not in failed]
         recorded = list(before.values())
         present = {given.record.source for given in sources} | failed.keys()
         remove, notes = _missing_sources(recorded, present, chunks, cleanup)
@@ -83,7 +86,7 @@ def upsert(
             ]
             _refuse_mass_delete(lost, len(covered), max_delete_share)
         if cleanup == "scoped_full":
-            notes += note_left_behind(recorded, present, scope=chunks.scope, removed=remove)
+            notes += note_left_behind(recorded, present - failed.keys(), scope=chunks.scope, removed=remove)
         plan = update.plan(sources, remove=remove, keep_old_chunks=cleanup == "none", force=force)
         _embed(update, plan.to_embed, embedder, batch_size)
         generation = update.commit()

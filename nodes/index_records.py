@@ -162,7 +162,13 @@ def average_at(step: int) -> float:
 
 
 def draft_source(
-    given: SourceChunks, *, embedder: str, scope: str, old_chunk_ids: Sequence[str] = (), old_atoms: int = 0
+    given: SourceChunks,
+    *,
+    embedder: str,
+    scope: str,
+    root: str = "",
+    old_chunk_ids: Sequence[str] = (),
+    old_atoms: int = 0,
 ) -> SourceDraft:
     """Work out what a source shall be, its tokens not yet counted.
 
@@ -170,6 +176,7 @@ def draft_source(
         given: the source with its chunks.
         embedder: identity of the model.
         scope: what its loader looked at.
+        root: the folder that its name is relative to.
         old_chunk_ids: chunks that it no longer gives and that stay.
         old_atoms: how many atoms it no longer gives and stay.
 
@@ -189,6 +196,7 @@ def draft_source(
         document_id=given.record.document_id,
         content_hash=given.record.content_hash,
         scope=scope,
+        root=root,
         pipeline=made_by[0] if len(made_by) == 1 else _sha256("\x1f".join(made_by)) if made_by else "",
         state="committed",
         chunk_ids=(*fresh, *_without(old_chunk_ids, fresh)),

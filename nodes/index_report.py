@@ -36,6 +36,35 @@ def find_moved(
     return moved
 
 
+def find_namesakes(
+    given: Sequence[SourceChunks], before: Mapping[str, DocumentRecord], *, scope: str, root: str
+) -> dict[str, str]:
+    """Find sources that would replace another one of the same name, and say why they are left out.
+
+    A source of the same content, of the same folder or of the same scope is the same source, wherever it lies now.
+
+    Args:
+        given: the sources that the run brings.
+        before: the records of the index before the run.
+        scope: what the loader looked at.
+        root: the folder that the sources' names are relative to; empty where they are not.
+
+    Returns:
+        The reason for each such source.
+    """
+    found = {}
+    for each in given:
+        record = before.get(each.record.source)
+        if record is None or not root or not record.root or record.root == root or record.scope in ("", scope):
+            continue
+        if record.content_hash != each.record.content_hash:
+            found[record.source] = (
+                f"another source of this name is indexed, from `{record.root}`. Load one of the folders with a `prefix`, or, "
+                f'if this is the same folder at a new place, with `scope: "{record.scope}"`'
+            )
+    return found
+
+
 def describe_sources(
     plan: UpdatePlan,
     given: Sequence[SourceChunks],

@@ -45,7 +45,7 @@ _server_locks_guard = threading.Lock()
 
 @contextmanager
 def update_knowledge_base(
-    store: Store, name: str, *, embedder: Embedder, sparse: SparseEncoder, scope: str
+    store: Store, name: str, *, embedder: Embedder, sparse: SparseEncoder, scope: str, root: str = ""
 ) -> Iterator[Update]:
     """Begin the one update that may be under way in this process; nothing is written before it is planned.
 
@@ -62,7 +62,7 @@ def update_knowledge_base(
             store.drop()
         if info is not None:
             _require_same_models(info, embedder, sparse)
-        yield Update(store, name, info, embedder=embedder, sparse=sparse, scope=scope)
+        yield Update(store, name, info, embedder=embedder, sparse=sparse, scope=scope, root=root)
 
 
 @contextmanager
@@ -96,11 +96,13 @@ class Update:
         embedder: Embedder,
         sparse: SparseEncoder,
         scope: str,
+        root: str,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._sparse = sparse
         self._scope = scope
+        self._root = root
         self._is_stored = info is not None
         self._must_recover = info is not None and info.updating
         self._info = info or KnowledgeBaseInfo(
@@ -143,6 +145,7 @@ class Update:
                 given,
                 embedder=self._embedder.identity,
                 scope=self._scope,
+                root=self._root,
                 old_chunk_ids=before.chunk_ids if before is not None and keep_old_chunks else (),
                 old_atoms=before.old_atoms if before is not None and keep_old_chunks else 0,
             )

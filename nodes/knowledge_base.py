@@ -216,14 +216,16 @@ class QdrantKnowledgeBase:
 
         yield from sorted(self._read(read), key=lambda record: record.source)
 
-    def update(self, *, embedder: Embedder, sparse: SparseEncoder, scope: str) -> AbstractContextManager[IndexUpdate]:
+    def update(
+        self, *, embedder: Embedder, sparse: SparseEncoder, scope: str, root: str = ""
+    ) -> AbstractContextManager[IndexUpdate]:
         """Begin an update, creating the knowledge base where there is none.
 
         Raises:
             SettingsError: embedder or sparse encoder are not the ones that filled it.
             ServiceError: another update is under way.
         """
-        return update_knowledge_base(self._store, self._name, embedder=embedder, sparse=sparse, scope=scope)
+        return update_knowledge_base(self._store, self._name, embedder=embedder, sparse=sparse, scope=scope, root=root)
 
     def verify(self) -> list[str]:
         """Return what is inconsistent, one sentence each; empty when all is well."""

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ragbraid.nodes.load_files import find_files
+from ragbraid.nodes.load_files import find_files, name_place
 from ragbraid.nodes.load_html import read_html
 from ragbraid.nodes.load_lines import Passages, read_passages
 from ragbraid.nodes.load_text import ReadText, UnreadableText, decode, read_markdown, read_restructured
@@ -49,11 +49,12 @@ def load_files(
     encoding: str | None = None,
     max_bytes: PositiveInt = 100_000_000,
     follow_links: bool = False,
+    prefix: str = "",
     scope: ScopeName | None = None,
 ) -> DocumentSet:
     """Read text, Markdown and HTML files into documents, in the order of their paths.
 
-    A document's `source` is its path relative to the folder, its `id` is derived from that alone, its `content_hash` is the SHA-256 of the file's bytes, and its title is the first heading, else the `<title>`, else
+    A document's `source` is `prefix` and its path relative to the folder, its `id` is derived from that alone, its `content_hash` is the SHA-256 of the file's bytes, and its title is the first heading, else the `<title>`, else
     the file's name. HTML becomes text with Markdown headings; the front matter of Markdown becomes metadata when it
     is a simple mapping. Line breaks become `\\n`. Hidden files and folders are passed over unless a pattern names them.
 
@@ -64,6 +65,7 @@ def load_files(
         encoding: how the files are encoded; recognised (byte order mark, UTF-8, then by content) when left out.
         max_bytes: size in bytes above which a file is not read but reported.
         follow_links: whether symbolic links are followed; a folder that links lead to twice is read once.
+        prefix: what the names of sources begin with, such as `wiki/`, where several folders share a knowledge base.
         scope: what an index knows all of this by when it looks for what is gone; left out, it is the path as seen from
             the folder of `ragbraid.toml`, else of the flow, or the whole path outside of that, with the patterns.
 
@@ -75,7 +77,7 @@ def load_files(
     patterns = [pattern] if isinstance(pattern, str) else pattern
     found = find_files(path, patterns, exclude or [], follow_links=follow_links)
     documents: list[Document] = []
-    failures = list(found.failures)
+    failures = [failure.model_copy(update={"source": prefix + failure.source}) for failure in found.failures]
     passed_over = 0
     guessed: dict[str, int] = {}
     for done, source in enumerate(found.files):
@@ -84,23 +86,24 @@ def load_files(
         if file_format is None:
             passed_over += 1
             if found.explicit(source):
-                failures.append(SourceFailure(source=source, reason=_unknown_format(source)))
+                failures.append(SourceFailure(source=prefix + source, reason=_unknown_format(source)))
             continue
         try:
             raw = _read_bytes(found.root / source, max_bytes)
             text, used = decode(raw, encoding)
         except UnreadableText as error:
-            failures.append(SourceFailure(source=source, reason=str(error)))
+            failures.append(SourceFailure(source=prefix + source, reason=str(error)))
             continue
         if encoding is None and not used.startswith("utf"):
             guessed[used] = guessed.get(used, 0) + 1
-        documents.append(_document(source, text, file_format, raw))
+        documents.append(_document(prefix + source, text, file_format, raw))
     report_progress("read files", len(found.files), len(found.files))
     _report_notes(passed_over, found.links, found.special, guessed)
     return DocumentSet(
         documents=tuple(documents),
         failures=tuple(failures),
         scope=scope or found.scope,
+        root=f"{name_place(found.root)}/{prefix}",
         complete=found.complete,
     )
 

@@ -64,13 +64,15 @@ class SourceFailure(Contract):
 class DocumentSet(Contract):
     """What a loader found: the documents, what failed, and whether it saw its whole scope.
 
-    `scope` names what the loader looked at (a folder, a file), by the same name wherever the project lies. `complete` is false when something in that scope may
-    have been missed, and then no clean-up mode may take a missing source for a deleted one.
+    `scope` names what the loader looked at (a folder with its patterns, a file), by the same name wherever the project
+    lies, and `root` the folder that the names of sources are relative to, where they are. `complete` is false when
+    something in that scope may have been missed, and then no clean-up mode may take a missing source for a deleted one.
     """
 
     documents: tuple[Document, ...] = ()
     failures: tuple[SourceFailure, ...] = ()
     scope: str = ""
+    root: str = ""
     complete: bool = False
 
     def __len__(self) -> int:
@@ -124,6 +126,7 @@ class ChunkSet(Contract):
     sources: tuple[SourceRecord, ...] = ()
     failures: tuple[SourceFailure, ...] = ()
     scope: str = ""
+    root: str = ""
     complete: bool = False
 
     def __len__(self) -> int:

@@ -75,6 +75,7 @@ class DocumentRecord(BaseModel):
     document_id: str
     content_hash: str
     scope: str = ""
+    root: str = ""
     pipeline: str = ""
     """Fingerprint of chunker and settings that made its chunks."""
     state: Literal["pending", "written", "committed"] = "pending"
@@ -255,7 +256,9 @@ class KnowledgeBase(Protocol):
         """
         ...
 
-    def update(self, *, embedder: Embedder, sparse: SparseEncoder, scope: str) -> AbstractContextManager[IndexUpdate]:
+    def update(
+        self, *, embedder: Embedder, sparse: SparseEncoder, scope: str, root: str = ""
+    ) -> AbstractContextManager[IndexUpdate]:
         """Begin an update, creating the knowledge base where there is none.
 
         Leaving without `commit` changes nothing that a reader sees; the next update takes over or removes what was

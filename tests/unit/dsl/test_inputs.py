@@ -37,7 +37,7 @@ def declared(compile_flow: Compile, declaration: str) -> InputSpec:
         ("{type: Ranking | none, default: none}", None),
         ("{type: str | none, default: 'none'}", "none"),
         ("str = none", "none"),
-        ("'literal[\"none\", \"some\"] | none = none'", "none"),
+        ('\'literal["none", "some"] | none = none\'', "none"),
         ("date = 2025-03-01", date(2025, 3, 1)),
         ('literal["a", "b"] = b', "b"),
         ("{type: int, default: 5, ge: 1}", 5),

@@ -170,6 +170,33 @@ def test_a_moved_folder_takes_its_sources_over_and_says_what_it_left_behind(kb: 
     assert texts(kb) == ["new", "x"]
 
 
+def test_a_source_that_would_replace_a_namesake_of_another_folder_is_left_out(kb: QdrantKnowledgeBase) -> None:
+    one = make_set({"readme": ["x"], "same": ["s"]}, scope="one/*").model_copy(update={"root": "one/"})
+    two = make_set({"readme": ["y"], "same": ["s"], "new": ["z"]}, scope="two/*").model_copy(update={"root": "two/"})
+    ingest(kb, one, cleanup="scoped_full")
+    report = ingest(kb, two, cleanup="scoped_full")
+    assert counts(report) == (1, 1, 0)
+    [failed] = [each for each in report.sources if each.status == "failed"]
+    assert failed.source == "readme"
+    assert failed.reason is not None
+    assert "from `one/`. Load one of the folders with a `prefix`" in failed.reason
+    assert 'at a new place, with `scope: "one/*"`' in failed.reason
+    assert texts(kb) == ["s", "x", "z"]
+    # The author says that it is the same folder, or that this run brings everything there is.
+    assert ingest(kb, two.model_copy(update={"scope": "one/*"})).embedded == 1
+    assert texts(kb) == ["s", "y", "z"]
+    assert ingest(kb, one, cleanup="full").updated >= 1
+    assert texts(kb) == ["s", "x"]
+
+
+def test_one_file_of_a_folder_is_the_same_source_as_when_the_folder_is_loaded(kb: QdrantKnowledgeBase) -> None:
+    folder = make_set({"a": ["x"], "b": ["y"]}, scope="docs/**/*").model_copy(update={"root": "docs/"})
+    ingest(kb, folder)
+    alone = make_set({"a": ["changed"]}, scope="docs/a").model_copy(update={"root": "docs/"})
+    assert ingest(kb, alone).updated == 1
+    assert texts(kb) == ["changed", "y"]
+
+
 def test_a_folder_of_other_files_leaves_those_of_another_folder_alone(kb: QdrantKnowledgeBase) -> None:
     ingest(kb, make_set({"A": ["x"]}, scope="one"), cleanup="scoped_full")
     report = ingest(kb, make_set({"B": ["x"]}, scope="two"), cleanup="scoped_full")

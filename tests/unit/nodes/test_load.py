@@ -57,6 +57,15 @@ def test_a_folder_is_read_in_the_order_of_paths_whatever_lies_in_it(tmp_path: Pa
     assert load_files(path=str(tmp_path)) == found
 
 
+def test_a_prefix_tells_the_sources_of_two_folders_apart(tmp_path: Path) -> None:
+    write(tmp_path, one__readme_dot_md="# One", two__readme_dot_md="# Two", two__bad_dot_md=b"\xff\x00\xff")
+    one, two = load_files(path=str(tmp_path / "one")), load_files(path=str(tmp_path / "two"), prefix="two/")
+    assert (sources(one), sources(two)) == (["readme.md"], ["two/readme.md"])
+    assert set(reasons(two)) == {"two/bad.md"}
+    assert one.documents[0].id != two.documents[0].id
+    assert one.root != two.root
+
+
 def test_a_document_says_where_it_came_from_and_what_its_bytes_were(tmp_path: Path) -> None:
     write(tmp_path, notes__a_dot_txt="text\r\n")
     (document,) = load_files(path=str(tmp_path)).documents

@@ -38,6 +38,8 @@ PROMPTS = {
     "judge.answer": "judge_answer",
     "context.compress": "compress",
     "enrich.tag_atoms": "tag_atoms",
+    "reason.decide_retrieval": "decide_retrieval",
+    "reason.write_segment": "write_segment",
 }
 GOLD = {"gold", "label", "labels", "reference", "references", "expected", "target", "supporting_facts", "gold_answer"}
 
