@@ -72,6 +72,10 @@ class SmolChat:
             return self._chat
 
 
+REPEAT_PENALTY, REPEAT_WINDOW = 1.2, 256
+"""By how much a token of the last 256 is made less likely."""
+
+
 @resource("smollm.chat")
 def smollm_chat(
     *,
@@ -134,6 +138,10 @@ def _serve(weights: Path, context_tokens: int, threads: int) -> tuple[str, str]:
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]
+    # Left to itself a model of this size repeats one sentence up to its limit, inside of JSON too.
+    params.sampling.penalty_repeat = REPEAT_PENALTY
+    params.sampling.penalty_last_n = REPEAT_WINDOW
+    params.sampling.seed = 0
     params.warmup = False
     params.verbosity = 0
     server = xllamacpp.Server(params)
