@@ -62,7 +62,8 @@ def test_an_answer_cites_only_what_it_was_given_and_says_truly_what_is_quoted(ll
     try:
         found = asyncio.run(answer(HITS, "When does the library close?", llm=llm, max_tokens=800))
     except ServiceError as error:
-        assert error.kind in OF_NO_USE  # on another processor the same model says something else
+        if error.kind not in OF_NO_USE:  # on another processor the same model says something else
+            raise
         return
     texts = {hit.id: hit.text for hit in HITS}
     assert found.text.strip()
@@ -132,9 +133,8 @@ def test_a_flow_runs_end_to_end_within_its_bounds_and_cites_what_it_found(
     try:
         result = load(ingested / f"{flow}.yaml").run_traced({"question": question, **inputs})
     except ServiceError as error:
-        assert error.kind in OF_NO_USE
-        assert error.step == "answer"
-        assert error.trace is not None
+        if error.kind not in OF_NO_USE or error.step != "answer" or error.trace is None:
+            raise
         return
     outputs = result.outputs if isinstance(result.outputs, dict) else {"answer": result.outputs}
     answered = outputs["answer"]
