@@ -27,7 +27,7 @@ from ragbraid.dsl.source_nodes import Node
 from ragbraid.dsl.syntax import BranchDecl, GateDecl, SwitchDecl
 from ragbraid.dsl.types import common_type, describe, optional
 from ragbraid.dsl.values import Bound, Context, bind_value
-from ragbraid.dsl.walk import read_slots
+from ragbraid.dsl.walk import slots_of
 from ragbraid.registry.errors import Label
 
 
@@ -85,7 +85,7 @@ class SwitchDraft:
     def finish(self, known: Known) -> None:
         """Bind what is inside."""
         own = [bound.value for bound in (*self.conditions, *([self.on] if self.on else []))]
-        outside = frozenset(read for value in own for read in read_slots(value))
+        outside = slots_of(own)
         self.reads = finish_branches(self._all, known) | outside
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class GateDraft:
 
     def finish(self, known: Known) -> None:
         """Bind what is inside."""
-        outside = frozenset(read_slots(self.enough)) if self.enough is not None else frozenset()
+        outside = slots_of([self.enough] if self.enough is not None else [])
         self.reads = finish_branches(self.tries, known) | outside
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -17,17 +17,14 @@ from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.inputs import read_declared_type
 from ragbraid.dsl.items import bind_items
 from ragbraid.dsl.known import FlowSource, Known
-from ragbraid.dsl.plan import Block, Carried, Loop, StopCondition, Value
+from ragbraid.dsl.plan import DONE, MAX_STEPS, Block, Carried, Loop, StopCondition
 from ragbraid.dsl.scope import POISON, Visible
 from ragbraid.dsl.source_nodes import Entry, Node, ScalarNode
 from ragbraid.dsl.syntax import InputDecl, LoopDecl
 from ragbraid.dsl.types import assignable, describe, strip
 from ragbraid.dsl.values import WRONG, Bound, Context, bind_value, is_dynamic
-from ragbraid.dsl.walk import read_slots
+from ragbraid.dsl.walk import slots_of
 from ragbraid.registry.suggest import did_you_mean
-
-MAX_STEPS, DONE = "max_steps", "done"
-"""The reasons with which every loop may end: its bound, and the last item of `for`."""
 
 
 @dataclass
@@ -106,7 +103,7 @@ class LoopDraft:
         for value in inside:
             self.body.take(value)
         own = [bound.value for bound in (*self.starts.values(), self.max_steps, *([self.items] if self.items else []))]
-        self.reads = frozenset(self.body.outer_reads(inside)) | _reads(own)
+        self.reads = frozenset(self.body.outer_reads(inside)) | slots_of(own)
 
     def _bind_next(self, entry: Entry) -> None:
         context = self.body.context
@@ -192,7 +189,3 @@ def _has_upper_bound(tp: Any) -> bool:
     for item in get_args(tp)[1:]:
         metadata.extend(item.metadata if isinstance(item, FieldInfo) else [item])
     return any(isinstance(item, Le | Lt) for item in metadata) or _has_upper_bound(get_args(tp)[0])
-
-
-def _reads(values: Iterable[Value]) -> frozenset[tuple[int, int]]:
-    return frozenset(read for value in values for read in read_slots(value))

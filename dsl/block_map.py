@@ -25,7 +25,7 @@ from ragbraid.dsl.source_nodes import Node, ScalarNode
 from ragbraid.dsl.syntax import GroupDecl, MapDecl
 from ragbraid.dsl.types import optional
 from ragbraid.dsl.values import WRONG, Bound, Context
-from ragbraid.dsl.walk import read_slots
+from ragbraid.dsl.walk import slots_of
 
 DEFAULT_CONCURRENCY = 8
 MAP_ON_ERROR = ("fail", "skip", "none")
@@ -84,7 +84,7 @@ class MapDraft:
     def finish(self, known: Known) -> None:
         """Bind what is inside."""
         inside = finish_branches([self.branch], known)
-        self.reads = inside | frozenset(read_slots(self.items.value))
+        self.reads = inside | slots_of([self.items.value])
         name = self.decl.over.key
         if name not in self.branch.body.context.scope.used and not self.around.report.failed:
             hint = f"refer to it as `${name}`, or the body does the same for every item"

@@ -26,7 +26,7 @@ from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import Scope, Visible
 from ragbraid.dsl.syntax import BodyDecl
 from ragbraid.dsl.values import Context
-from ragbraid.dsl.walk import read_slots
+from ragbraid.dsl.walk import own_slots, read_slots
 from ragbraid.dsl.wire import Wiring
 
 MakeBlock = Callable[[Draft, Context], BlockDraft]
@@ -48,7 +48,7 @@ class BodyDraft:
 
     def take(self, value: Value) -> None:
         """Note what a value reads that leaves the body."""
-        self.used.update(slot for depth, slot in read_slots(value) if depth == 0)
+        self.used |= own_slots(value)
 
     def outer_reads(self, values: Iterable[Value]) -> Iterator[tuple[int, int]]:
         """Yield what the steps and some further values of the body read around it, as seen from there."""

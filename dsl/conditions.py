@@ -8,7 +8,7 @@ from ragbraid.dsl.expressions import Expression, ExpressionProblem, Reference, n
 from ragbraid.dsl.plan import Computed, Literally
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Node, ScalarNode, subspan
-from ragbraid.dsl.types import assignable, describe, without_none
+from ragbraid.dsl.types import assignable, describe
 from ragbraid.dsl.values import Bound, Context, bind_expression, bind_text
 
 
@@ -55,8 +55,3 @@ def bind_judgement(
     if bound.type is not POISON and not assignable(bound.type, bool):
         report.error(code, f"`{key}` is true or false, but this is {describe(bound.type)}", node.span, hint)
     return bound.value if isinstance(bound.value, Computed) else None
-
-
-def ensured_type(output: Any) -> Any:
-    """Return what `out` is in an `ensure`: it is only looked at where there is an output."""
-    return output if output is POISON else without_none(output)

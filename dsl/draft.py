@@ -67,7 +67,6 @@ class Draft:
     fans: dict[str, dict[str, Fill]] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
-    policy_needs: frozenset[int] = frozenset()
     suspect: bool = False
     touched_by_arrow: bool = False
     arrow_refused: bool = False
@@ -97,10 +96,7 @@ class Draft:
     @property
     def needs(self) -> frozenset[int]:
         """The slots of this body that the step reads."""
-        direct = [fill.bound.needs for fill in self.fills.values()]
-        fanned = [fill.bound.needs for fan in self.fans.values() for fill in fan.values()]
-        inside = frozenset(slot for depth, slot in self._block_reads() if depth == 0)
-        return frozenset().union(self.policy_needs, inside, *direct, *fanned)
+        return frozenset(slot for depth, slot in self.reads() if depth == 0)
 
     def reads(self) -> Iterator[tuple[int, int]]:
         """Yield everything that the step reads: how many bodies outwards (0 = its own), and the slot there."""
@@ -108,10 +104,8 @@ class Draft:
         for fill in fills:
             yield from read_slots(fill.bound.value)
         yield from policy_reads(self.policy)
-        yield from self._block_reads()
-
-    def _block_reads(self) -> frozenset[tuple[int, int]]:
-        return frozenset() if self.block is None else self.block.reads
+        if self.block is not None:
+            yield from self.block.reads
 
     def is_open(self, port: Port) -> bool:
         """Whether an arrow may still fill the port."""

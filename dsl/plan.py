@@ -15,6 +15,11 @@ from ragbraid.registry.conversions import Conversion
 from ragbraid.registry.errors import FailureKind, SourceSpan
 from ragbraid.registry.node import NodeContract
 
+MAX_STEPS = "max_steps"
+"""Why a loop ended that took all the steps it may take."""
+DONE = "done"
+"""Why a loop with `for` ended that had a step for every item."""
+
 OriginKind = Literal["written", "arrow", "ambient", "default", "resource"]
 
 # -- values: where a port's content comes from -------------------------------------------------------------------------

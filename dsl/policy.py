@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ragbraid.dsl.ambient import Neighbours, fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_node
-from ragbraid.dsl.conditions import bind_condition, bind_judgement, ensured_type
+from ragbraid.dsl.conditions import bind_condition, bind_judgement
 from ragbraid.dsl.draft import Draft, Fill
 from ragbraid.dsl.durations import parse_duration
 from ragbraid.dsl.keys import check_keys
@@ -17,9 +17,8 @@ from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.syntax import NodeDecl
-from ragbraid.dsl.types import assignable, describe
+from ragbraid.dsl.types import assignable, describe, without_none
 from ragbraid.dsl.values import Bound, Context, fit
-from ragbraid.dsl.walk import policy_reads
 from ragbraid.registry.errors import FailureKind
 from ragbraid.registry.node import RESERVED_KEYS
 from ragbraid.registry.suggest import did_you_mean
@@ -50,7 +49,6 @@ def read_policy(draft: Draft, context: Context) -> None:
         ensure = _read_ensure(draft, reserved["ensure"].value, context)
         policy = replace(policy, ensure=ensure)
     draft.policy = policy
-    draft.policy_needs = frozenset(slot for depth, slot in policy_reads(policy) if depth == 0)
 
 
 def read_on_error(draft: Draft, neighbours: Neighbours, context: Context, known: Known) -> None:
@@ -64,7 +62,6 @@ def read_on_error(draft: Draft, neighbours: Neighbours, context: Context, known:
         step = _read_replacement(draft, neighbours, node, context, known)
         if step is not None:
             draft.policy = replace(draft.policy, on_error=step)
-            draft.policy_needs |= step.needs
     elif word == "skip":
         draft.policy = replace(draft.policy, on_error="skip")
     elif word != "fail":
@@ -168,7 +165,7 @@ def _read_when(node: Node, context: Context) -> Bound:
 
 def _read_ensure(draft: Draft, node: Node, context: Context) -> Computed | None:
     """Read a post-condition, in which `out` is the node's output."""
-    out = ensured_type(draft.output)
+    out = without_none(draft.output)  # it is only looked at where there is an output
     return bind_judgement(node, "ensure", out, context, whose="the node", code="RB211", blind_code="RB211")
 
 

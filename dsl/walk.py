@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ragbraid.dsl.plan import (
     AnyStep,
     Binding,
-    BlockStep,
     Body,
     Call,
     Computed,
@@ -47,6 +46,16 @@ def read_slots(value: Value) -> Iterator[tuple[int, int]]:
             return
 
 
+def slots_of(values: Iterable[Value]) -> frozenset[tuple[int, int]]:
+    """Return what several values read, as `read_slots` gives it."""
+    return frozenset(read for value in values for read in read_slots(value))
+
+
+def own_slots(value: Value) -> frozenset[int]:
+    """Return the slots of the value's own body that it reads."""
+    return frozenset(slot for depth, slot in read_slots(value) if depth == 0)
+
+
 def policy_reads(policy: Policy) -> Iterator[tuple[int, int]]:
     """Yield what the condition, the post-condition and the replacement of a step read."""
     for condition in (policy.when, policy.ensure):
@@ -64,7 +73,7 @@ def replacement_bindings(step: AnyStep) -> tuple[Binding, ...]:
     return step.block.inputs if isinstance(step.block, Call) else ()
 
 
-def deepened(value: Value, by: int = 1) -> Value:
+def deepened(value: Value, by: int) -> Value:
     """Return a value as a body inside its own sees it: every reference `by` bodies further outwards."""
     match value:
         case SlotRef():
@@ -101,12 +110,13 @@ def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
 def node_steps(body: Body) -> Iterator[Step]:
     """Yield every step that runs a node, at any depth, replacements included."""
     for step in body.steps:
-        if isinstance(step, Step):
-            yield step
-        for inner in inner_bodies(step):
-            yield from node_steps(inner)
-        if isinstance(step.policy.on_error, Step):
-            yield step.policy.on_error
-        elif isinstance(step.policy.on_error, BlockStep):
-            for inner in inner_bodies(step.policy.on_error):
-                yield from node_steps(inner)
+        yield from _nodes_of(step)
+        if not isinstance(step.policy.on_error, str):
+            yield from _nodes_of(step.policy.on_error)
+
+
+def _nodes_of(step: AnyStep) -> Iterator[Step]:
+    if isinstance(step, Step):
+        yield step
+    for inner in inner_bodies(step):
+        yield from node_steps(inner)

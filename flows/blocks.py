@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ragbraid.dsl.plan import DONE, MAX_STEPS
 from ragbraid.flows.compiled import (
     AnyBlock,
     CompiledBranch,
@@ -27,11 +28,6 @@ from ragbraid.registry.errors import LimitError, NodeInputError, RagbraidError, 
 
 if TYPE_CHECKING:
     from ragbraid.flows.steps import Run
-
-MAX_STEPS = "max_steps"
-"""Why a loop ended that took all the steps it may take."""
-DONE = "done"
-"""Why a loop with `for` ended that had a step for every item."""
 
 _NOT_THERE = object()
 """Stands for the result of an item that failed and is left out."""

@@ -24,8 +24,9 @@ from ragbraid.dsl.plan import (
     Step,
     Switch,
 )
+from ragbraid.dsl.walk import own_slots
 from ragbraid.flows.checks import Check, output_check, passes_by_instance, port_check, value_check
-from ragbraid.flows.frames import Frame, Getter, compile_condition, compile_value, own_slots
+from ragbraid.flows.frames import Frame, Getter, compile_condition, compile_value
 from ragbraid.flows.inputs import InputChecker
 
 _KEPT_PLANS = 64
@@ -183,7 +184,7 @@ class CompiledPlan:
         self.plan = plan
         self.body = CompiledBody(plan.body, plan.roles)
         self.inputs = InputChecker(plan.name, plan.inputs)
-        self.outputs = tuple((name, compile_value(value), frozenset(own_slots(value))) for name, value in plan.outputs)
+        self.outputs = tuple((name, compile_value(value), own_slots(value)) for name, value in plan.outputs)
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------

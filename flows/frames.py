@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -81,28 +81,6 @@ def _computed(value: Computed) -> Callable[..., Any]:
             raise RunError(f"`{text}` cannot be computed: {type(error).__name__}: {error}") from error
 
     return get
-
-
-def own_slots(value: Value) -> Iterator[int]:
-    """Yield the slots of the value's own body that it reads."""
-    if isinstance(value, SlotRef) and value.depth == 0:
-        yield value.slot
-    for part in _parts(value):
-        yield from own_slots(part)
-
-
-def _parts(value: Value) -> tuple[Value, ...]:
-    match value:
-        case Computed(names=names):
-            return tuple(reference for _, reference in names)
-        case Sequenced(items=items):
-            return items
-        case Mapped(items=pairs):
-            return tuple(item for _, item in pairs)
-        case Converted(value=inner):
-            return (inner,)
-        case _:
-            return ()
 
 
 def _literal(constant: Any) -> Getter:

@@ -100,8 +100,9 @@ class Catalogue:
 
     def add_installed(self) -> None:
         """Remember where every installed package says that its node families, resources and flows are."""
-        self.add_entry_points(entry_points(group=NODE_GROUP), entry_points(group=RESOURCE_GROUP))
-        for entry in entry_points(group=FLOW_GROUP):
+        found = entry_points()  # every call reads what every installed package declares
+        self.add_entry_points(found.select(group=NODE_GROUP), found.select(group=RESOURCE_GROUP))
+        for entry in found.select(group=FLOW_GROUP):
             self._flows.setdefault(entry.name, entry)
 
     def add_entry_points(self, nodes: Iterable[EntryPoint], resources: Iterable[EntryPoint]) -> None:

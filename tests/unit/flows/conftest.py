@@ -22,7 +22,7 @@ from ragbraid.dsl.plan import (
     Step,
     Value,
 )
-from ragbraid.flows.frames import own_slots
+from ragbraid.dsl.walk import own_slots
 from ragbraid.registry.errors import SourceSpan
 from ragbraid.registry.node import contract_of
 
