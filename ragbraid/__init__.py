@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragbraid.flows.api import Flow, load
+    from ragbraid.registry.contract import Contract
     from ragbraid.registry.contracts import (
         Answer,
         Chunk,
         ChunkSet,
         Citation,
-        Contract,
         Document,
         DocumentSet,
-        Entity,
         FanIn,
         Hit,
         IndexReport,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         SourceRecord,
         SourceReport,
         Span,
-        Triple,
         Usage,
     )
     from ragbraid.registry.errors import (
@@ -44,6 +42,21 @@ if TYPE_CHECKING:
         ServiceError,
         SettingsError,
     )
+    from ragbraid.registry.graph import (
+        Community,
+        Entity,
+        EntityLink,
+        EntityLinks,
+        Fact,
+        GraphPath,
+        Insight,
+        Neighbour,
+        Report,
+        SeedWeights,
+        SubGraph,
+    )
+    from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple
+    from ragbraid.registry.graph_view import GraphView
     from ragbraid.registry.knowledge import KnowledgeBase
     from ragbraid.registry.node import node
     from ragbraid.registry.providers import resource
@@ -65,15 +78,22 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "ragbraid.flows.api": ("Flow", "load"),
+    "ragbraid.registry.contract": ("Contract",),
     "ragbraid.registry.contracts": (
-        "Answer", "Chunk", "ChunkSet", "Citation", "Contract", "Document", "DocumentSet", "Entity", "FanIn", "Hit",
+        "Answer", "Chunk", "ChunkSet", "Citation", "Document", "DocumentSet", "FanIn", "Hit",
         "IndexReport", "Query", "Ranking", "RouteScore", "SourceFailure", "SourceRecord", "SourceReport", "Span",
-        "Triple", "Usage",
+        "Usage",
     ),
     "ragbraid.registry.errors": (
         "ContractError", "Finding", "FlowError", "LimitError", "NodeInputError", "NodeOutputError", "RagbraidError",
         "RunError", "ServiceError", "SettingsError",
     ),
+    "ragbraid.registry.graph": (
+        "Community", "Entity", "EntityLink", "EntityLinks", "Fact", "GraphPath", "Insight", "Neighbour", "Report",
+        "SeedWeights", "SubGraph",
+    ),
+    "ragbraid.registry.graph_parts": ("ChunkGraph", "EntityPart", "FactPart", "Mention", "Triple"),
+    "ragbraid.registry.graph_view": ("GraphView",),
     "ragbraid.registry.node": ("node",),
     "ragbraid.registry.knowledge": ("KnowledgeBase",),
     "ragbraid.registry.providers": ("resource",),
@@ -90,15 +110,22 @@ __all__ = [
     "Answer",
     "Choice",
     "Chunk",
+    "ChunkGraph",
     "ChunkSet",
     "Citation",
+    "Community",
     "Contract",
     "ContractError",
     "Document",
     "DocumentSet",
     "Embedder",
     "Entity",
+    "EntityLink",
+    "EntityLinks",
+    "EntityPart",
     "ExitCheck",
+    "Fact",
+    "FactPart",
     "FanIn",
     "Finding",
     "Flow",
@@ -106,21 +133,28 @@ __all__ = [
     "FollowUp",
     "Grade",
     "Graded",
+    "GraphPath",
+    "GraphView",
     "Hit",
     "IndexReport",
+    "Insight",
     "Judgement",
     "KnowledgeBase",
     "LimitError",
+    "Mention",
     "Need",
+    "Neighbour",
     "NodeInputError",
     "NodeOutputError",
     "Query",
     "RagbraidError",
     "Ranking",
+    "Report",
     "Reranker",
     "Route",
     "RouteScore",
     "RunError",
+    "SeedWeights",
     "Segment",
     "ServiceError",
     "SettingsError",
@@ -129,6 +163,7 @@ __all__ = [
     "SourceReport",
     "Span",
     "SparseEncoder",
+    "SubGraph",
     "SubQuestions",
     "Thought",
     "Thoughts",

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, JsonValue, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
+
+from ragbraid.registry.contract import Contract
+from ragbraid.registry.graph_parts import ChunkGraph
 
 Metadata = dict[str, JsonValue]
 
 HitKind = Literal["chunk", "entity", "fact", "atom", "summary", "report"]
 ScoreKind = Literal["cosine", "bm25", "sparse", "rrf", "norm", "model", "graph", "composite", "rank"]
 ChunkKind = Literal["text", "table", "image", "code", "qa", "summary", "row", "atom"]
-
-
-class Contract(BaseModel):
-    """Base of all values on edges: frozen, and strict about unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Span(Contract):
@@ -84,7 +81,7 @@ class Chunk(Contract):
 
     `text` is what a reader or a model sees; `embed_text` is what is embedded and reranked (`text` when None).
     Where `span` is given, `Document.text[span.start:span.end] == text` holds. `made_by` is the fingerprint of the
-    chunker and its settings. `enrichments` keeps what models said about it, by the stamp of everything that went into
+    chunker and its settings. `graph` is what it contributes to the knowledge graph. `enrichments` keeps what models said about it, by the stamp of everything that went into
     their answer, so that the next ingestion need not ask again.
     """
 
@@ -102,6 +99,7 @@ class Chunk(Contract):
     language: str | None = None
     made_by: str = ""
     metadata: Metadata = {}
+    graph: ChunkGraph | None = None
     enrichments: dict[str, JsonValue] = {}
 
     @property
@@ -239,26 +237,6 @@ class Ranking(Contract):
         return type(self).model_fields
 
 
-class Triple(Contract):
-    """A fact: subject, predicate, object, and the chunk that states it."""
-
-    subject: str
-    predicate: str
-    object: str
-    chunk_id: str | None = None
-
-
-class Entity(Contract):
-    """A named thing of the knowledge graph."""
-
-    id: str
-    name: str
-    type: str = "Other"
-    aliases: tuple[str, ...] = ()
-    description: str | None = None
-    chunk_ids: tuple[str, ...] = ()
-
-
 class Citation(Contract):
     """A numbered source of an answer.
 
@@ -354,8 +332,8 @@ class FanIn(dict[str, T]):
 CONTRACTS: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        Answer, Chunk, ChunkSet, Citation, Document, DocumentSet, Entity, Hit, IndexReport, Query, Ranking,
-        RouteScore, SourceFailure, SourceRecord, SourceReport, Span, Triple, Usage,
+        Answer, Chunk, ChunkGraph, ChunkSet, Citation, Document, DocumentSet, Hit, IndexReport, Query, Ranking,
+        RouteScore, SourceFailure, SourceRecord, SourceReport, Span, Usage,
     )
 }  # fmt: skip
 """The type names that flow files may use, beside the built-in ones and those of plugins."""

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ragbraid.registry.contracts import Chunk, Hit, SourceRecord, SourceReport
+from ragbraid.registry.graph import Report
+from ragbraid.registry.graph_view import GraphView
 from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
 
 if TYPE_CHECKING:
     from ragbraid.registry.resources import Matrix, Vector
 
 Scalar = str | int | float | bool
+GraphKind = Literal["entity", "profile", "fact", "report"]
 
 
 class Condition(BaseModel):
@@ -64,6 +67,9 @@ class KnowledgeBaseInfo(BaseModel):
     chunks: int = 0
     atoms: int = 0
     """How many questions of chunks are stored beside the chunks; they count among no chunks and in no average."""
+    entities: int = 0
+    facts: int = 0
+    reports: int = 0
 
 
 class DocumentRecord(BaseModel):
@@ -242,6 +248,51 @@ class KnowledgeBase(Protocol):
         Raises:
             SettingsError: it holds no atoms, `embedder` is not the model that filled it, or `where` names a field it
                 does not have.
+        """
+        ...
+
+    def graph(self, where: Where | None = None) -> GraphView:
+        """Return the knowledge graph of the committed generation, read once and then kept.
+
+        Args:
+            where: only what chunks that fulfil these conditions contribute; everything else might not exist.
+
+        Raises:
+            SettingsError: it holds no knowledge graph, or `where` names a field it does not have.
+        """
+        ...
+
+    def search_graph(
+        self, kind: GraphKind, vector: Vector, *, embedder: str, top_k: int, where: Where | None = None
+    ) -> list[tuple[str, float]]:
+        """Return the ids of the nearest entities, facts or reports with their cosines, best first.
+
+        Args:
+            kind: `entity` compares with names, `profile` with names and descriptions of entities, `fact` with facts
+                (and their keywords and descriptions), `report` with reports of communities.
+            vector: the query.
+            embedder: identity of the model that made `vector`.
+            top_k: how many to return at most.
+            where: only what chunks that fulfil these conditions contribute to; of reports those all of whose chunks do.
+
+        Raises:
+            SettingsError: it holds no knowledge graph (or no report), `embedder` is not the model that filled it, or
+                `where` names a field it does not have.
+        """
+        ...
+
+    def reports(self, where: Where | None = None) -> tuple[Report, ...]:
+        """Return the reports about communities, in order of id; only those all of whose chunks fulfil `where`."""
+        ...
+
+    def replace_reports(self, reports: Sequence[Report], *, embedder: Embedder, generation: int) -> int:
+        """Put these reports in the place of all that there are, in one commit; returns the new generation.
+
+        Reports that stay as they are keep their vectors. The generation stays the same where nothing changes.
+
+        Raises:
+            SettingsError: `embedder` is not the model that filled it.
+            ServiceError: it has moved on from `generation`, another update is under way, or the embedder failed.
         """
         ...
 

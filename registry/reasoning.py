@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from ragbraid.registry.contracts import Contract, Hit, Ranking
+from ragbraid.registry.contract import Contract
+from ragbraid.registry.contracts import Hit, Ranking
 
 ExitReason = Literal["answered", "empty", "repeated", "continue"]
 Relevance = Literal["relevant", "irrelevant", "ambiguous"]

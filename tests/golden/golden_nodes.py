@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ragbraid.registry.contracts import Answer, Contract, Document, FanIn, Query, Ranking, Triple
+from ragbraid.registry.contract import Contract
+from ragbraid.registry.contracts import Answer, Document, FanIn, Query, Ranking
+from ragbraid.registry.graph_parts import Triple
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import FilePath, PromptFile, node
 from ragbraid.registry.providers import resource

@@ -41,9 +41,9 @@ from ragbraid.registry.contracts import (
     Query,
     Ranking,
     Span,
-    Triple,
 )
 from ragbraid.registry.conversions import CONVERSIONS
+from ragbraid.registry.graph_parts import Triple
 
 
 class Colour(Enum):
@@ -92,8 +92,8 @@ def parse(text: str) -> Any:
         ("datetime", datetime),
         ("any", Any),
         ("Ranking", Ranking),
-        ("list[Triple]", list[Triple]),
-        (" list [ Triple ] ", list[Triple]),
+        ("list[Query]", list[Query]),
+        (" list [ Query ] ", list[Query]),
         ("dict[str, list[int]]", dict[str, list[int]]),
         ("Ranking | none", Ranking | None),
         ("str | int | none", str | int | None),

@@ -13,7 +13,7 @@ from ragbraid.dsl.compile import check_file, check_text
 from ragbraid.dsl.plan import BlockStep, Call, Plan
 from ragbraid.flows.scheduler import RunResult, run_plan
 from ragbraid.registry.catalogue import Catalogue
-from ragbraid.registry.contracts import Contract
+from ragbraid.registry.contract import Contract
 from ragbraid.registry.errors import LimitError, RunError
 from ragbraid.registry.node import node
 from ragbraid.registry.providers import resource

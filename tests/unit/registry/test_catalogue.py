@@ -6,7 +6,8 @@ from types import ModuleType
 import pytest
 
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
-from ragbraid.registry.contracts import Contract, Query
+from ragbraid.registry.contract import Contract
+from ragbraid.registry.contracts import Query
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.node import node
 from ragbraid.registry.providers import resource

@@ -1,0 +1,1 @@
+"""The `graph.*` nodes: finding things in the knowledge graph of a knowledge base."""

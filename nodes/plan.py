@@ -1,0 +1,1 @@
+"""The `plan.*` nodes: questions as logical forms, solved step by step."""
