@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from ragbraid.nodes.graph_update import GraphUpdate, delete_all_written
 from ragbraid.nodes.index_records import (
     ChunkKey,
     SourceDraft,
@@ -33,6 +34,7 @@ from ragbraid.nodes.index_write import UpdateWriter
 from ragbraid.nodes.store import Store, read_info, write_info
 from ragbraid.registry.contracts import Chunk, SourceReport
 from ragbraid.registry.errors import RunError, ServiceError, SettingsError
+from ragbraid.registry.graph_store import GraphRecord, GraphStore
 from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo, SourceChunks, UpdatePlan
 from ragbraid.registry.resources import Embedder, SparseEncoder
 
@@ -45,7 +47,14 @@ _server_locks_guard = threading.Lock()
 
 @contextmanager
 def update_knowledge_base(
-    store: Store, name: str, *, embedder: Embedder, sparse: SparseEncoder, scope: str, root: str = ""
+    store: Store,
+    graph: GraphStore,
+    name: str,
+    *,
+    embedder: Embedder,
+    sparse: SparseEncoder,
+    scope: str,
+    root: str = "",
 ) -> Iterator[Update]:
     """Begin the one update that may be under way in this process; nothing is written before it is planned.
 
@@ -60,9 +69,10 @@ def update_knowledge_base(
         if info is not None and info.generation == 0 and not _is_filled_by(info, embedder, sparse):
             info = None  # a first ingestion was killed and this one has another model: begin anew
             store.drop()
+            graph.drop()
         if info is not None:
             _require_same_models(info, embedder, sparse)
-        yield Update(store, name, info, embedder=embedder, sparse=sparse, scope=scope, root=root)
+        yield Update(store, graph, name, info, embedder=embedder, sparse=sparse, scope=scope, root=root)
 
 
 @contextmanager
@@ -90,6 +100,7 @@ class Update:
     def __init__(
         self,
         store: Store,
+        graph: GraphStore,
         name: str,
         info: KnowledgeBaseInfo | None,
         *,
@@ -99,6 +110,7 @@ class Update:
         root: str,
     ) -> None:
         self._store = store
+        self._graph = graph
         self._embedder = embedder
         self._sparse = sparse
         self._scope = scope
@@ -115,6 +127,9 @@ class Update:
         self._killed: dict[ChunkKey, StoredChunk] = {}
         self._work: Work | None = None
         self._unwritten: set[ChunkKey] = set()
+        self._force = False
+        self._graph_update: GraphUpdate | None = None
+        self._neighbour_min_score = self._info.neighbour_min_score
 
     def sources(self) -> Iterator[DocumentRecord]:
         """Yield the committed record of every source, in order of source."""
@@ -137,6 +152,7 @@ class Update:
             keep_old_chunks: whether chunks that a changed source no longer has stay searchable.
             force: treat every source as changed and embed all its chunks.
         """
+        self._force = force
         reports: dict[str, SourceReport] = {}
         changed: list[SourceDraft] = []
         for given in sources:
@@ -173,20 +189,43 @@ class Update:
         Raises:
             ServiceError: the vectors are not finite or have another dimension, or another process took over.
         """
-        import numpy as np
-
         if self._work is None:
             raise RunError(f"The update of `{self._info.name}` has not planned to write anything.")
-        if vectors.shape != (len(chunks), self._info.dimension) or not np.isfinite(vectors).all():
-            raise ServiceError(
-                f"The embedder `{self._embedder.identity}` returned an array of shape {vectors.shape} for {len(chunks)} "
-                f"texts; finite vectors of dimension {self._info.dimension} are needed.",
-                kind="invalid_output",
-            )
+        self._require_vectors(vectors, len(chunks))
         self._stop_if_taken_over()
         wanted = [self._work.embed[chunk.source, chunk.id] for chunk in chunks]
         self._writer.put(wanted, vectors, step=self._work.step)
         self._unwritten -= {item.key for item in wanted}
+
+    def plan_graph(self, *, neighbour_min_score: float | None = None) -> tuple[GraphRecord, ...]:
+        """Work out what the knowledge graph becomes, once every chunk is written; returns the texts to embed for it."""
+        if self._work is None:
+            return ()
+        if self._unwritten:
+            raise RunError(
+                f"{len(self._unwritten)} chunks of `{self._info.name}` have not been written; write them first."
+            )
+        self._neighbour_min_score = neighbour_min_score
+        self._writer.finish(self._work, self._records_after(self._work), average_length=self._info.average_length)
+        self._graph_update = GraphUpdate(
+            self._graph,
+            committed=self._info.generation,
+            embedder=self._embedder.identity,
+            dimension=self._info.dimension,
+        )
+        return self._graph_update.plan(self._writer.changed_graphs(), force=self._force)
+
+    def write_graph(self, records: Sequence[GraphRecord], vectors: Matrix) -> None:
+        """Store records of the graph with their vectors, row by row; safe to repeat.
+
+        Raises:
+            ServiceError: the vectors are not finite or have another dimension, or another process took over.
+        """
+        if self._graph_update is None:
+            raise RunError(f"The update of `{self._info.name}` has not planned its knowledge graph.")
+        self._require_vectors(vectors, len(records))
+        self._stop_if_taken_over()
+        self._graph_update.write(records, vectors)
 
     def commit(self) -> int:
         """Make the update visible and clean up after it; returns the committed generation."""
@@ -194,12 +233,10 @@ class Update:
             if self._must_recover:
                 self._roll_back_killed()
             return self._info.generation
-        if self._unwritten:
-            raise RunError(
-                f"{len(self._unwritten)} chunks of `{self._info.name}` have not been written; write them first."
-            )
+        if self._graph_update is None:
+            self.plan_graph(neighbour_min_score=self._neighbour_min_score)
+        self._finish_graph()
         after = self._records_after(self._work)
-        self._writer.finish(self._work, after, average_length=self._info.average_length)
         self._store.flush()
         self._stop_if_taken_over()
         self._write_info(
@@ -208,9 +245,14 @@ class Update:
             documents=len(after),
             chunks=sum(len(record.chunk_ids) for record in after),
             atoms=sum(record.atoms for record in after),
+            entities=self._graph.count("entity", generation=self._next),
+            facts=self._graph.count("fact", generation=self._next),
+            reports=self._graph.count("report", generation=self._next),
+            neighbour_min_score=self._neighbour_min_score,
         )
         # Committed: everything from here on is clean-up, which the next update would finish as well.
         self._writer.delete_replaced(self._next)
+        self._graph.delete_retired(self._next)
         self._end()
         return self._next
 
@@ -218,17 +260,40 @@ class Update:
         """Announce the update, then bring what a killed one left into a known state."""
         if not self._is_stored:
             self._store.drop()  # a collection without an info record was killed while it was being created
+            self._graph.drop()
             self._store.create(self._info.dimension)
         self._write_info(updating=True, update_id=self._id)
         if self._must_recover:
-            self._writer.recover()
+            self._recover()
             self._killed = self._writer.killed_chunks()
 
     def _roll_back_killed(self) -> None:
         """Remove a killed update of which nothing is wanted, or finish the clean-up of a committed one."""
-        self._writer.recover()
+        self._recover()
         self._writer.delete_killed_chunks()
+        delete_all_written(self._graph, self._next)
         self._end()
+
+    def _recover(self) -> None:
+        """Finish the clean-up of a committed update; take the marks of a killed one back."""
+        self._writer.recover()
+        self._graph.delete_retired(self._info.generation)
+        self._graph.take_back(self._next)
+
+    def _finish_graph(self) -> None:
+        if self._graph_update is not None:
+            another_limit = self._neighbour_min_score != self._info.neighbour_min_score
+            self._graph_update.finish(min_score=self._neighbour_min_score, anew=another_limit)
+
+    def _require_vectors(self, vectors: Matrix, count: int) -> None:
+        import numpy as np
+
+        if vectors.shape != (count, self._info.dimension) or not np.isfinite(vectors).all():
+            raise ServiceError(
+                f"The embedder `{self._embedder.identity}` returned an array of shape {vectors.shape} for {count} "
+                f"texts; finite vectors of dimension {self._info.dimension} are needed.",
+                kind="invalid_output",
+            )
 
     def _end(self) -> None:
         # Flushed before and not after: until the flush an engine that is killed counts deleted points among the

@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ragbraid.nodes.graph_verify import verify_graph
 from ragbraid.nodes.index_records import average_at
 from ragbraid.nodes.index_update import exclusive
 from ragbraid.nodes.store import ATOMS, CHUNKS, DOCUMENTS, Store, read_info, visible_at
+from ragbraid.registry.graph_store import GraphStore
 from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo
 
 MAX_SAMPLES = 5
@@ -25,9 +27,11 @@ class _Stored:
     off_grid: list[str] = field(default_factory=list)
     atoms_by_source: Counter[str] = field(default_factory=Counter)
     lost_atoms: list[str] = field(default_factory=list)
+    graphs: dict[str, str] = field(default_factory=dict)
+    """What chunks contribute to the knowledge graph, as JSON, by chunk id."""
 
 
-def verify_knowledge_base(store: Store) -> list[str]:
+def verify_knowledge_base(store: Store, graph: GraphStore) -> list[str]:
     """Return what is inconsistent in a knowledge base, one sentence each; empty when all is well.
 
     Reads every point once: seconds at 100,000 chunks.
@@ -42,6 +46,7 @@ def verify_knowledge_base(store: Store) -> list[str]:
     stored = _read_chunks(store, info)
     _read_atoms(store, info, stored)
     findings = [*_unfinished(store, info), *_compare_sources(records, stored), *_compare_totals(info, records)]
+    findings += verify_graph(graph, info, stored.graphs)
     for ids, what in (
         (stored.without_vector, "have no vector"),
         (stored.without_terms, "have tokens but no term weights"),
@@ -54,13 +59,14 @@ def verify_knowledge_base(store: Store) -> list[str]:
     return findings
 
 
-def drop_knowledge_base(store: Store, name: str) -> None:
+def drop_knowledge_base(store: Store, graph: GraphStore, name: str) -> None:
     """Delete a knowledge base with everything in it; does nothing where there is none.
 
     Raises:
         ServiceError: an update of it is under way.
     """
     with exclusive(store, name):
+        graph.drop()
         store.drop()
 
 
@@ -69,6 +75,8 @@ def _read_chunks(store: Store, info: KnowledgeBaseInfo) -> _Stored:
     for point in store.scroll(CHUNKS & visible_at(info.generation), with_vectors=True):
         payload, id_ = point.payload, point.payload["chunk_id"]
         stored.ids_by_source[payload["source"]].append(id_)
+        if payload.get("graph") is not None:
+            stored.graphs.setdefault(id_, payload["graph"])
         if point.dense is None:
             stored.without_vector.append(id_)
         if point.sparse is None and payload["tokens"]:

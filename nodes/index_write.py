@@ -5,10 +5,11 @@ Nothing here is visible to a reader of the committed generation, and every write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from ragbraid.nodes.batches import batches
+from ragbraid.nodes.graph_update import GraphChanges
 from ragbraid.nodes.index_records import (
     ChunkKey,
     StoredChunk,
@@ -35,14 +36,13 @@ from ragbraid.nodes.store import (
     visible_at,
 )
 from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.graph_parts import ChunkGraph
 from ragbraid.registry.knowledge import DocumentRecord
 from ragbraid.registry.resources import SparseEncoder
 
 if TYPE_CHECKING:
     from ragbraid.nodes.store import Vector
     from ragbraid.registry.resources import Matrix
-
-T = TypeVar("T")
 
 
 class UpdateWriter:
@@ -66,7 +66,7 @@ class UpdateWriter:
     def stored_chunks(self, sources: Iterable[str]) -> dict[str, dict[ChunkKey, StoredChunk]]:
         """Return the committed chunks of these sources, their atoms among them, by source."""
         found: dict[str, dict[ChunkKey, StoredChunk]] = {}
-        for batch in _batches(sources):
+        for batch in batches(sources):
             for point in self._store.scroll(CHUNKS_AND_ATOMS & visible_at(self._committed) & _of_sources(batch)):
                 chunk = StoredChunk.from_point(point)
                 found.setdefault(chunk.source, {})[chunk.key] = chunk
@@ -77,6 +77,31 @@ class UpdateWriter:
         points = self._store.scroll(CHUNKS_AND_ATOMS & _written_after(self._committed))
         return {chunk.key: chunk for chunk in map(StoredChunk.from_point, points)}
 
+    def changed_graphs(self) -> GraphChanges:
+        """Return what chunks contribute to the knowledge graph otherwise than in the committed generation.
+
+        Where chunks of two sources have one id, as those of a moved file can, the first source in order stands for
+        both.
+        """
+        retired = Tests(must=(Test("gen_to", equals=self._next), Test("gen_from", lte=self._committed)))
+        gone = self._graphs(retired) if self._committed else {}
+        came = self._graphs(_written_after(self._committed))
+        same = {place for place, graph in gone.items() if came.get(place) == graph}
+        changed = sorted({id_ for _, id_ in (gone.keys() | came.keys()) - same})
+        now: dict[ChunkKey, str] = came
+        if self._committed:
+            now = {}
+            for batch in batches(changed):
+                now |= self._graphs(visible_at(self._next) & Tests(must=(Test("chunk_id", any_of=tuple(batch)),)))
+        return GraphChanges(gone=_by_chunk(gone, changed), came=_by_chunk(now, changed))
+
+    def _graphs(self, which: Tests) -> dict[ChunkKey, str]:
+        contributing = CHUNKS & Tests(must=(Test("graph", exists=True),)) & which
+        return {
+            (point.payload["source"], point.payload["chunk_id"]): point.payload["graph"]
+            for point in self._store.scroll(contributing)
+        }
+
     def donors(self, hashes: Iterable[str]) -> dict[str, str]:
         """Return a committed point for each `embed_hash` that some chunk of any source has.
 
@@ -85,7 +110,7 @@ class UpdateWriter:
         if self._committed == 0:
             return {}
         found: dict[str, str] = {}
-        for batch in _batches(hashes):
+        for batch in batches(hashes):
             same_text = Tests(must=(Test("embed_hash", any_of=tuple(batch)),))
             for point in self._store.scroll(CHUNKS_AND_ATOMS & visible_at(self._committed) & same_text):
                 found.setdefault(point.payload["embed_hash"], point.id)
@@ -130,7 +155,7 @@ class UpdateWriter:
         self._retire(work)
         if average_at(work.step) != average_length:
             self._weight_anew(work.step)
-        for records in _batches(work.records):
+        for records in batches(work.records):
             self._store.upsert([_record_point(record) for record in records])
         self._remove_strays()
         self._check(after)
@@ -148,7 +173,7 @@ class UpdateWriter:
 
     def _copy(self, work: Work) -> None:
         """Write chunks whose vector is stored already: something else of them has changed, or the text has moved."""
-        for batch in _batches(work.copy):
+        for batch in batches(work.copy):
             donors = {point.id: point for point in self._store.get([id_ for _, id_ in batch], with_vectors=True)}
             self.put([item for item, _ in batch], [_dense(donors[id_]) for _, id_ in batch], step=work.step)
 
@@ -157,11 +182,11 @@ class UpdateWriter:
             return
         mark = {"gen_to": self._next}
         committed = Tests(must=(Test("gen_from", lte=self._committed),))
-        for ids in _batches(work.retire):
+        for ids in batches(work.retire):
             self._store.patch(mark, ids=ids)
-        for sources in _batches(work.removed):
+        for sources in batches(work.removed):
             self._store.patch(mark, where=committed & _of_sources(sources))
-        for sources in _batches(record.source for record in work.records):
+        for sources in batches(record.source for record in work.records):
             self._store.patch(mark, where=DOCUMENTS & committed & _of_sources(sources))
 
     def _weight_anew(self, step: int) -> None:
@@ -173,7 +198,7 @@ class UpdateWriter:
             must=(Test("gen_from", lte=self._committed), Test("gen_to", equals=FOREVER)),
             must_not=(Test("average_step", equals=step),),
         )
-        for batch in _batches(self._store.scroll(CHUNKS & staying, with_vectors=True, page=WRITE_BATCH)):
+        for batch in batches(self._store.scroll(CHUNKS & staying, with_vectors=True, page=WRITE_BATCH)):
             payloads = [{**point.payload, "average_step": step, "gen_from": self._next} for point in batch]
             self._put(payloads, [_dense(point) for point in batch], step)
             self._store.patch({"gen_to": self._next}, ids=[point.id for point in batch])
@@ -183,7 +208,7 @@ class UpdateWriter:
         written = CHUNKS_AND_ATOMS & _written_after(self._committed)
         if self._store.count(written) > len(self._new_ids):
             strays = [point.id for point in self._store.scroll(written) if point.id not in self._new_ids]
-            for ids in _batches(strays):
+            for ids in batches(strays):
                 self._store.delete(ids=ids)
 
     def _check(self, after: Sequence[DocumentRecord]) -> None:
@@ -197,6 +222,11 @@ class UpdateWriter:
                 "process writes to it as well; nothing was committed. Run the ingestion again.",
                 kind="failed",
             )
+
+
+def _by_chunk(graphs: Mapping[ChunkKey, str], wanted: Iterable[str]) -> dict[str, ChunkGraph]:
+    texts = {id_: graphs[source, id_] for source, id_ in sorted(graphs, reverse=True)}
+    return {id_: ChunkGraph.model_validate_json(texts[id_]) for id_ in wanted if id_ in texts}
 
 
 def _written_after(generation: int) -> Tests:
@@ -231,9 +261,3 @@ def _dense(point: Point) -> Vector:
             kind="failed",
         )
     return point.dense
-
-
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, WRITE_BATCH)):
-        yield batch

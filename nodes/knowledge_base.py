@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue
 
-from ragbraid.nodes.index_update import update_knowledge_base
+from ragbraid.nodes.graph_reports import replace_reports
+from ragbraid.nodes.index_update import exclusive, update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
 from ragbraid.nodes.knowledge_base_atoms import ATOMS, found_through, nearest_atoms, not_of, require_atoms
+from ragbraid.nodes.knowledge_base_checks import missing, require_same, sparse_kind
 from ragbraid.nodes.knowledge_base_filter import FieldChecker
+from ragbraid.nodes.knowledge_base_graph import FindChunks, GraphReader
 from ragbraid.nodes.knowledge_base_hits import FuseKeys, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
     ATOM,
@@ -38,7 +41,10 @@ from ragbraid.nodes.store import (
 from ragbraid.nodes.store_found import Found
 from ragbraid.registry.contracts import Chunk, Hit, ScoreKind
 from ragbraid.registry.errors import ServiceError, SettingsError
-from ragbraid.registry.knowledge import DocumentRecord, IndexUpdate, KnowledgeBaseInfo, Where
+from ragbraid.registry.graph import Report
+from ragbraid.registry.graph_store import GraphStore
+from ragbraid.registry.graph_view import GraphView
+from ragbraid.registry.knowledge import DocumentRecord, GraphKind, IndexUpdate, KnowledgeBaseInfo, Where
 from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
 
 if TYPE_CHECKING:
@@ -62,8 +68,10 @@ class _MovedOnError(Exception):
 class QdrantKnowledgeBase:
     """The `KnowledgeBase` of every Qdrant engine; safe to share between threads."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, graph: GraphStore, name: str) -> None:
         self._store = store
+        self._graph = graph
+        self._graph_reader = GraphReader(graph)
         self._name = name
         self._last: KnowledgeBaseInfo | None = None
         self._fields = FieldChecker(store)
@@ -82,7 +90,7 @@ class QdrantKnowledgeBase:
         """
         info = read_info(self._store)
         if info is None or info.generation == 0:
-            raise self._missing(being_filled=info is not None)
+            raise missing(self._store, self._name, being_filled=info is not None)
         self._last = info
         return info
 
@@ -107,10 +115,10 @@ class QdrantKnowledgeBase:
         """
 
         def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
-            _require_same("sparse encoder", info, info.sparse, sparse)
+            require_same("sparse encoder", info, info.sparse, sparse)
             return self._sparse(vector, top_k, visible, visible & self._tests(where, info), info)
 
-        return to_hits(self._read(search), SPARSE, _sparse_kind(sparse))
+        return to_hits(self._read(search), SPARSE, sparse_kind(sparse))
 
     def search_hybrid(
         self,
@@ -131,14 +139,14 @@ class QdrantKnowledgeBase:
 
         def search(info: KnowledgeBaseInfo, visible: Tests) -> list[Hit]:
             self._require_same_embedder(info, embedder, vector)
-            _require_same("sparse encoder", info, info.sparse, sparse)
+            require_same("sparse encoder", info, info.sparse, sparse)
             tests = visible & self._tests(where, info)
             # Texts are read of the points that the fusion leaves, which is a fraction of what both routes bring.
             by_meaning, by_terms = self._both(
                 lambda: self._dense(vector, fetch_k, tests, info, with_payload=False),
                 lambda: self._sparse(terms, fetch_k, visible, tests, info, with_payload=False),
             )
-            routes = {DENSE: (by_meaning, COSINE), SPARSE: (by_terms, _sparse_kind(sparse))}
+            routes = {DENSE: (by_meaning, COSINE), SPARSE: (by_terms, sparse_kind(sparse))}
             fused = fuse({route: found.keys for route, (found, _) in routes.items()})
             ids: dict[Hashable, Any] = {}
             for found in (by_meaning, by_terms):
@@ -179,6 +187,44 @@ class QdrantKnowledgeBase:
             return found_through(nearest, chunks)
 
         return to_hits(self._read(search), ATOMS, COSINE)
+
+    def graph(self, where: Where | None = None) -> GraphView:
+        """Return the knowledge graph of the committed generation, read once and then kept.
+
+        Raises:
+            SettingsError: it holds no knowledge graph, or `where` names a field it does not have.
+        """
+        return self._read(lambda info, visible: self._graph_reader.view(info, where, self._finder(info, visible)))
+
+    def search_graph(
+        self, kind: GraphKind, vector: Vector, *, embedder: str, top_k: int, where: Where | None = None
+    ) -> list[tuple[str, float]]:
+        """Return the ids of the nearest entities, facts or reports with their cosines, best first.
+
+        Raises:
+            SettingsError: it holds no knowledge graph (or no report), `embedder` is not the model that filled it, or
+                `where` names a field it does not have.
+        """
+
+        def search(info: KnowledgeBaseInfo, visible: Tests) -> list[tuple[str, float]]:
+            self._require_same_embedder(info, embedder, vector)
+            return self._graph_reader.nearest(kind, vector, top_k, info, where, self._finder(info, visible))
+
+        return self._read(search)
+
+    def reports(self, where: Where | None = None) -> tuple[Report, ...]:
+        """Return the reports about communities, in order of id; only those all of whose chunks fulfil `where`."""
+        return self._read(lambda info, visible: self._graph_reader.reports(info, where, self._finder(info, visible)))
+
+    def replace_reports(self, reports: Sequence[Report], *, embedder: Embedder, generation: int) -> int:
+        """Put these reports in the place of all that there are, in one commit; returns the new generation.
+
+        Raises:
+            SettingsError: `embedder` is not the model that filled it.
+            ServiceError: it has moved on from `generation`, another update is under way, or the embedder failed.
+        """
+        with exclusive(self._store, self._name):
+            return replace_reports(self._store, self._graph, reports, embedder=embedder, generation=generation)
 
     def fetch(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """Return the chunks with these ids that exist, in the order asked for."""
@@ -225,19 +271,22 @@ class QdrantKnowledgeBase:
             SettingsError: embedder or sparse encoder are not the ones that filled it.
             ServiceError: another update is under way.
         """
-        return update_knowledge_base(self._store, self._name, embedder=embedder, sparse=sparse, scope=scope, root=root)
+        return update_knowledge_base(
+            self._store, self._graph, self._name, embedder=embedder, sparse=sparse, scope=scope, root=root
+        )
 
     def verify(self) -> list[str]:
         """Return what is inconsistent, one sentence each; empty when all is well."""
-        return verify_knowledge_base(self._store)
+        return verify_knowledge_base(self._store, self._graph)
 
     def drop(self) -> None:
         """Delete the knowledge base with everything in it."""
-        drop_knowledge_base(self._store, self._name)
+        drop_knowledge_base(self._store, self._graph, self._name)
 
     def close(self) -> None:
         """Release files and connections."""
         self._pool.shutdown()
+        self._graph.close()
         self._store.close()
 
     def fingerprint(self) -> str:
@@ -308,43 +357,24 @@ class QdrantKnowledgeBase:
         return _not_ahead(found, info)
 
     def _require_same_embedder(self, info: KnowledgeBaseInfo, embedder: str, vector: Vector) -> None:
-        _require_same("embedder", info, info.embedder, embedder)
+        require_same("embedder", info, info.embedder, embedder)
         if len(vector) != info.dimension:
             raise SettingsError(
                 f"the query has {len(vector)} dimensions, knowledge base `{self._name}` has {info.dimension}"
             )
 
+    def _finder(self, info: KnowledgeBaseInfo, visible: Tests) -> FindChunks:
+        def find(where: Where) -> frozenset[str]:
+            points = self._store.scroll(CHUNKS & visible & self._tests(where, info))
+            return frozenset(point.payload["chunk_id"] for point in points)
+
+        return find
+
     def _tests(self, where: Where | None, info: KnowledgeBaseInfo) -> Tests:
         return EVERYTHING if where is None else self._fields.tests(where, info)
-
-    def _missing(self, *, being_filled: bool) -> SettingsError:
-        if being_filled:
-            return SettingsError(
-                f"knowledge base `{self._name}` at {self._store.location} holds nothing yet: its first ingestion has "
-                "not been completed",
-                hint="run the ingestion again; it continues where it stopped",
-            )
-        others = [f"`{other}`" for other in self._store.siblings() if other != self._name]
-        beside = f"beside it are {', '.join(others)}" if others else "there is no other beside it"
-        return SettingsError(
-            f"there is no knowledge base `{self._name}` at {self._store.location}; {beside}",
-            hint="run an ingestion flow (with `index.upsert`) first, or correct its path and name",
-        )
-
-
-def _require_same(what: str, info: KnowledgeBaseInfo, filled_by: str, given: str) -> None:
-    if given != filled_by:
-        raise SettingsError(
-            f"knowledge base `{info.name}` was filled with the {what} `{filled_by}`, the query comes from `{given}`",
-            hint=f"use `{filled_by}` for queries, or ingest the documents again with `{given}`",
-        )
 
 
 def _not_ahead(found: Found, info: KnowledgeBaseInfo) -> Found:
     if found.newest_generation() > info.generation:
         raise _MovedOnError
     return found
-
-
-def _sparse_kind(sparse: str) -> ScoreKind:
-    return "bm25" if sparse.startswith("bm25") else "sparse"

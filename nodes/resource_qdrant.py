@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from ragbraid.nodes.graph_store import SUFFIX, QdrantGraphStore
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.knowledge import KnowledgeBase
@@ -39,7 +40,8 @@ def embedded(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
             "qdrant.embedded needs the package `qdrant-edge-py`, which is not installed",
             hint='install it with `pip install "ragbraid[local]"`, or use `qdrant.local` or `qdrant.server`',
         ) from error
-    return QdrantKnowledgeBase(EdgeStore(path, name), name)
+    graph = QdrantGraphStore(EdgeStore(path, name + SUFFIX))
+    return QdrantKnowledgeBase(EdgeStore(path, name), graph, name)
 
 
 @resource("qdrant.local", name_setting="name")
@@ -59,7 +61,7 @@ def local(path: str, name: str = DEFAULT_NAME) -> KnowledgeBase:
     from ragbraid.nodes.store_client import open_local
 
     _check_name(name, "qdrant.local")
-    return QdrantKnowledgeBase(open_local(path, name), name)
+    return QdrantKnowledgeBase(open_local(path, name), QdrantGraphStore(open_local(path, name + SUFFIX)), name)
 
 
 @resource("qdrant.server", secrets=("api_key",), name_setting="name")
@@ -90,11 +92,16 @@ def server(
         raise SettingsError("qdrant.server: `url` must be an address such as http://localhost:6333")
     if timeout_seconds < 1:
         raise SettingsError(f"qdrant.server: `timeout_seconds` is {timeout_seconds}, it must be at least 1")
-    store = open_server(url, name, api_key=api_key, prefer_grpc=prefer_grpc, timeout_seconds=timeout_seconds)
-    return QdrantKnowledgeBase(store, name)
+    chunks, graph = (
+        open_server(url, each, api_key=api_key, prefer_grpc=prefer_grpc, timeout_seconds=timeout_seconds)
+        for each in (name, name + SUFFIX)
+    )
+    return QdrantKnowledgeBase(chunks, QdrantGraphStore(graph), name)
 
 
 def _check_name(name: str, provider: str) -> None:
+    if name.endswith(SUFFIX):
+        raise SettingsError(f"{provider}: names that end with `{SUFFIX}` are kept for knowledge graphs, like {name!r}")
     if not _NAME.fullmatch(name) or ".." in name:
         raise SettingsError(
             f"{provider}: {name!r} is no name for a knowledge base; use letters, digits, `_`, `-` and `.`, "

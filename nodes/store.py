@@ -3,7 +3,8 @@
 `store_edge` (the engine in the process) and `store_client` (qdrant-client: local mode and a server) implement `Store`;
 one contract suite runs over all of them. Nothing outside these adapters knows which engine it talks to.
 
-Everything of a knowledge base lives in one collection, so that records, chunks and atoms cannot disagree. Points of
+Records, chunks and atoms of a knowledge base live in one collection, so that they cannot disagree; its graph has one
+beside (`graph_store`), which follows the committed generation of this one. Points of
 records carry no vectors; they take part in no search and do not count in the inverse document frequency (the contract
 suite checks both on every engine). Atoms carry their vector under a name of their own and no term weights, so that
 searches among chunks neither meet them nor need a filter against them, and no frequency counts them.
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ragbraid.registry.contracts import Chunk, Span
+from ragbraid.registry.graph_parts import ChunkGraph
 from ragbraid.registry.knowledge import KnowledgeBaseInfo, Scalar
 from ragbraid.registry.resources import SparseVector
 
@@ -49,7 +51,9 @@ FOREVER = 1_000_000_000_000
 """`gen_to` of a point that no update has replaced."""
 ATOM = "atom"
 """The vector of atoms, left on disk: nothing of it is in memory where there are none."""
-INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash", "parent_id", "enriched_by")
+VECTORS = (DENSE, ATOM, SPARSE)
+"""What a collection of chunks has room for."""
+INDEXED_KEYWORDS = ("kind", "chunk_id", "document_id", "source", "embed_hash", "parent_id", "enriched_by", "key")
 INDEXED_INTEGERS = ("gen_from", "gen_to")
 WRITE_BATCH = 256
 """How many points go to an engine in one operation."""
@@ -169,7 +173,7 @@ class SharedState:
 
 
 class Store(Protocol):
-    """One Qdrant collection, from its creation with the named vectors `dense`, `atom` (both cosine) and `sparse`.
+    """One Qdrant collection, with the named vectors `dense`, `atom` (both cosine) and `sparse`, or those it was given.
 
     Of the terms in `sparse` it counts the inverse document frequency.
 
@@ -195,8 +199,8 @@ class Store(Protocol):
         """Return the sorted names of all collections at the same place, this one included."""
         ...
 
-    def create(self, dimension: int) -> None:
-        """Create the collection; does nothing where it exists."""
+    def create(self, dimension: int, *, vectors: Sequence[str] = VECTORS) -> None:
+        """Create the collection with room for these vectors; does nothing where it exists."""
         ...
 
     def drop(self) -> None:
@@ -320,6 +324,8 @@ def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payl
         "gen_from": gen_from,
         "gen_to": gen_to,
     }
+    if chunk.graph is not None:
+        payload["graph"] = chunk.graph.model_dump_json()
     if chunk.enrichments:
         payload |= {"enrichments": dict(chunk.enrichments), "enriched_by": sorted(chunk.enrichments)}
     return payload
@@ -327,6 +333,7 @@ def chunk_payload(chunk: Chunk, *, gen_from: int, gen_to: int = FOREVER) -> Payl
 
 def chunk_from_payload(payload: Payload) -> Chunk:
     """Read a chunk back from the payload of its point."""
+    graph = payload.get("graph")
     return Chunk(
         id=payload["chunk_id"],
         document_id=payload["document_id"],
@@ -342,6 +349,7 @@ def chunk_from_payload(payload: Payload) -> Chunk:
         language=payload["language"],
         made_by=payload["made_by"],
         metadata=payload["metadata"],
+        graph=None if graph is None else ChunkGraph.model_validate_json(graph),
         enrichments=payload.get("enrichments", {}),
     )
 

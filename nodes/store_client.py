@@ -24,6 +24,7 @@ from ragbraid.nodes.store import (
     INDEXED_KEYWORDS,
     PAGE,
     SPARSE,
+    VECTORS,
     WRITE_BATCH,
     Payload,
     Point,
@@ -112,7 +113,7 @@ class ClientStore:
         with self._call():
             return sorted(collection.name for collection in self._client.get_collections().collections)
 
-    def create(self, dimension: int) -> None:
+    def create(self, dimension: int, *, vectors: Sequence[str] = VECTORS) -> None:
         """Create the collection; does nothing where it exists."""
         from qdrant_client import models
 
@@ -122,10 +123,13 @@ class ClientStore:
             self._client.create_collection(
                 self._name,
                 vectors_config={
-                    DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE),
-                    ATOM: models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=True),
+                    name: models.VectorParams(size=dimension, distance=models.Distance.COSINE, on_disk=name == ATOM)
+                    for name in vectors
+                    if name != SPARSE
                 },
-                sparse_vectors_config={SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                sparse_vectors_config=(
+                    {SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)} if SPARSE in vectors else None
+                ),
             )
             if self._shared is None:  # local mode has no payload indexes and warns about them
                 for key in INDEXED_KEYWORDS:

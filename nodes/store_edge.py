@@ -25,6 +25,7 @@ from ragbraid.nodes.store import (
     INDEXED_KEYWORDS,
     PAGE,
     SPARSE,
+    VECTORS,
     WRITE_BATCH,
     Payload,
     Point,
@@ -98,7 +99,7 @@ class EdgeStore:
         """Return the sorted names of all collections in the same folder."""
         return sorted(config.parent.name for config in self._root.glob(f"*/{_CONFIG_FILE}"))
 
-    def create(self, dimension: int) -> None:
+    def create(self, dimension: int, *, vectors: Sequence[str] = VECTORS) -> None:
         """Create the collection; does nothing where it exists."""
         import qdrant_edge as edge
 
@@ -110,7 +111,7 @@ class EdgeStore:
                 self._require_room()
                 # Made beside and moved, so that a killed process leaves no half-made collection under the name.
                 draft = self._root / f".{self._folder.name}.{uuid.uuid4().hex}"
-                shard = edge.EdgeShard.create(str(draft), configuration(dimension))
+                shard = edge.EdgeShard.create(str(draft), configuration(dimension, vectors))
                 for key in INDEXED_KEYWORDS:
                     index = edge.UpdateOperation.create_field_index(key, edge.PayloadSchemaType.Keyword)
                     shard.update(index)

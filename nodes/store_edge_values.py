@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragbraid.nodes.store import ATOM, DENSE, SPARSE, Point, Test, Tests, is_exact_number, payload_path, point_of
+from ragbraid.nodes.store import ATOM, SPARSE, Point, Test, Tests, is_exact_number, payload_path, point_of
 from ragbraid.registry.knowledge import Scalar
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 _NO_GRAPH_INDEX_KB = 2**40
 
 
-def configuration(dimension: int) -> qdrant_edge.EdgeConfig:
+def configuration(dimension: int, names: Sequence[str]) -> qdrant_edge.EdgeConfig:
     """Return how a collection of ours is set up: exact search, so an update is searchable at once.
 
     The vector of atoms is there from the start: when the engine adds one later, it changes each segment and then its
@@ -23,10 +24,11 @@ def configuration(dimension: int) -> qdrant_edge.EdgeConfig:
 
     return edge.EdgeConfig(
         vectors={
-            DENSE: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine),
-            ATOM: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine, on_disk=True),
+            name: edge.EdgeVectorParams(size=dimension, distance=edge.Distance.Cosine, on_disk=name == ATOM)
+            for name in names
+            if name != SPARSE
         },
-        sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
+        sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)} if SPARSE in names else {},
         optimizers=edge.EdgeOptimizersConfig(indexing_threshold=_NO_GRAPH_INDEX_KB),
     )
 

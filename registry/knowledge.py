@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ragbraid.registry.contracts import Chunk, Hit, SourceRecord, SourceReport
 from ragbraid.registry.graph import Report
+from ragbraid.registry.graph_store import GraphRecord
 from ragbraid.registry.graph_view import GraphView
 from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
 
@@ -70,6 +71,8 @@ class KnowledgeBaseInfo(BaseModel):
     entities: int = 0
     facts: int = 0
     reports: int = 0
+    neighbour_min_score: float | None = None
+    """Cosine from which on the names of two entities count as nearly the same; None where none are compared."""
 
 
 class DocumentRecord(BaseModel):
@@ -151,6 +154,23 @@ class IndexUpdate(Protocol):
 
     def write(self, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         """Store chunks of the plan with their vectors, row by row; safe to repeat.
+
+        Raises:
+            ServiceError: the vectors are not finite or have another dimension, or another process took over.
+        """
+        ...
+
+    def plan_graph(self, *, neighbour_min_score: float | None = None) -> Sequence[GraphRecord]:
+        """Work out what the knowledge graph becomes, once every chunk is written; returns the texts to embed for it.
+
+        Args:
+            neighbour_min_score: cosine from which on the names of two entities count as nearly the same; None compares
+                none.
+        """
+        ...
+
+    def write_graph(self, records: Sequence[GraphRecord], vectors: Matrix) -> None:
+        """Store records of the graph with their vectors, row by row; safe to repeat.
 
         Raises:
             ServiceError: the vectors are not finite or have another dimension, or another process took over.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from graph_parts import open_kb
 from index_parts import AngleEmbedder, HashEmbedder, WordSparse, content_of, make_set, with_atoms
 
 from ragbraid.nodes.index import upsert
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.retrieve import atoms as retrieve_atoms
 from ragbraid.nodes.store import ATOMS, Store
 from ragbraid.nodes.store_client import open_local
@@ -38,7 +38,7 @@ class Killed(BaseException):
 class Bench:
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.kb = QdrantKnowledgeBase(store, "kb")
+        self.kb = open_kb(store, "kb")
         self.embedder: Embedder = AngleEmbedder()
 
     def ingest(self, chunk_set: ChunkSet, **given: object) -> IndexReport:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from graph_parts import open_kb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from index_parts import Corpus, HashEmbedder, WordSparse, content_of, make_chunks, make_set
 
 from ragbraid.nodes.index import upsert
-from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store import CHUNKS, INFO_ID, Point, Store, Test, Tests, read_info, write_info
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport
 from ragbraid.registry.errors import NodeInputError, RunError, ServiceError, SettingsError
@@ -34,7 +33,7 @@ class Bench:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.kb = QdrantKnowledgeBase(store, "kb")
+        self.kb = open_kb(store, "kb")
         self.sparse = WordSparse()
 
     def ingest(
@@ -269,7 +268,7 @@ def test_a_second_update_at_the_same_time_is_refused(bench: Bench) -> None:
         with pytest.raises(ServiceError, match="is being updated by another run"):
             bench.ingest(NEW)
         with pytest.raises(ServiceError, match="is being updated by another run"):
-            drop_knowledge_base(bench.store, "kb")
+            bench.kb.drop()
     assert bench.ingest(NEW).updated == 1
 
 
@@ -361,11 +360,11 @@ def test_verify_names_what_is_inconsistent(bench: Bench) -> None:
 
 
 def test_verify_says_when_there_is_no_knowledge_base(bench: Bench) -> None:
-    assert verify_knowledge_base(bench.store) == ["There is no knowledge base here."]
+    assert bench.kb.verify() == ["There is no knowledge base here."]
     bench.store.create(8)
-    assert verify_knowledge_base(bench.store) == ["The knowledge base has no info record."]
+    assert bench.kb.verify() == ["The knowledge base has no info record."]
     bench.ingest(OLD)
-    assert verify_knowledge_base(bench.store) == []
+    assert bench.kb.verify() == []
 
 
 def test_drop_removes_everything_and_an_ingestion_begins_anew(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from graph_parts import open_kb
 
 from ragbraid.nodes.bm25 import Bm25Encoder
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
@@ -78,7 +79,7 @@ def store(open_store: OpenStore) -> Store:
 
 @pytest.fixture
 def kb(store: Store) -> QdrantKnowledgeBase:
-    return QdrantKnowledgeBase(store, "kb")
+    return open_kb(store, "kb")
 
 
 def dense(kb: KnowledgeBase, vector: list[float], top_k: int = 10, where: Where | None = None) -> list[str]:
@@ -189,7 +190,7 @@ def test_another_model_is_refused(kb: QdrantKnowledgeBase) -> None:
 def test_a_missing_knowledge_base_names_those_beside_it(open_store: OpenStore) -> None:
     other = open_store("manuals")
     other.create(3)
-    missing = QdrantKnowledgeBase(open_store("manual"), "manual")
+    missing = open_kb(open_store("manual"), "manual")
     with pytest.raises(SettingsError, match="there is no knowledge base `manual`") as caught:
         missing.info()
     if any(name.endswith("manuals") for name in missing._store.siblings()):  # every `:memory:` is a place of its own

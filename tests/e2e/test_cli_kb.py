@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from cli_parts import EXAMPLES, run_here
 from click.testing import Result
+from graph_parts import open_kb
 from index_parts import Corpus, HashEmbedder, WordSparse, make_set
 
 from ragbraid.nodes.index import upsert
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_edge import EdgeStore
 
 
 def fill(folder: Path, name: str = "kb", corpus: Corpus | None = None) -> None:
-    base = QdrantKnowledgeBase(EdgeStore(folder, name), name)
+    base = open_kb(EdgeStore(folder, name), name, EdgeStore(folder, name + ".graph"))
     chunks = make_set(corpus or {"a.md": ["one", "two"]})
     upsert(chunks, kb=base, embedder=HashEmbedder(), sparse=WordSparse())
     base.close()

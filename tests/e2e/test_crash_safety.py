@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 from crash_child import BATCH_SIZE, CALLS, CORPORA, LAST_CALL, ingest, killing_strace
+from graph_parts import open_kb
 from index_parts import HashEmbedder, WordSparse, content_of
 
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.errors import SettingsError
 
@@ -80,7 +80,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def what_a_reader_sees(store: EdgeStore) -> Any:
     """Texts by vector and through atoms, scores by terms, the recorded sources; None before the first commit."""
-    kb = QdrantKnowledgeBase(store, "kb")
+    kb = open_kb(store, "kb")
     sparse = WordSparse()
     try:
         dense = kb.search_dense(HashEmbedder().embed_query("any"), embedder="hash-1", top_k=1000)
@@ -105,7 +105,7 @@ def check_after_kill(folder: Path, indexes: dict[str, Any], *, before: Any, corp
         embedder = HashEmbedder()
         ingest(store, corpus, embedder)
         assert content_of(store) == indexes[corpus]["content"], message
-        assert QdrantKnowledgeBase(store, "kb").verify() == [], message
+        assert open_kb(store, "kb").verify() == [], message
         return embedder.embedded
     finally:
         store.close()

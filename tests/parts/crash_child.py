@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from graph_parts import open_kb
 from index_parts import Corpus, HashEmbedder, WordSparse, make_set, with_atoms
 from qdrant_edge import EdgeShard  # noqa: F401  # loaded before the first fork
 
 from ragbraid.nodes.index import upsert
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.contracts import IndexReport
 
@@ -56,7 +56,7 @@ def killing_strace(call: str) -> list[str]:
 
 
 def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:
-    kb = QdrantKnowledgeBase(store, "kb")
+    kb = open_kb(store, "kb")
     chunks = make_set(CORPORA[corpus])
     if corpus == "tagged":
         chunks = with_atoms(chunks, lambda chunk: [f"{chunk.text}?"])

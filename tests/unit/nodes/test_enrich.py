@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from graph_parts import open_kb
 from index_parts import HashEmbedder, WordSparse
 from reasoning_parts import ATTACK, Asked, ask, assert_contained, model, reply
 
@@ -11,7 +12,6 @@ from ragbraid.flows.scripted_llm import ScriptedLLM
 from ragbraid.flows.scripted_rules import ChatRequest, Fault, Reply, Rule
 from ragbraid.nodes.enrich import tag_atoms
 from ragbraid.nodes.index import upsert
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_client import MEMORY, open_local
 from ragbraid.registry.context import StepContext, step_context
 from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord
@@ -151,7 +151,7 @@ def test_a_wrong_prompt_is_a_sentence() -> None:
 def test_atoms_are_indexed_with_their_chunks_and_lead_back_to_them() -> None:
     tagged = ask(tag_atoms, chunk_set(*TEXTS), rules=reply(questions=["Who founded Acme?", "Where?"])).value
     embedder, sparse = HashEmbedder(), WordSparse()
-    kb = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
+    kb = open_kb(open_local(MEMORY, "kb"), "kb")
     try:
         report = upsert(tagged, kb=kb, embedder=embedder, sparse=sparse)
         assert (report.chunks_added, report.atoms_added) == (3, 6)
@@ -179,7 +179,7 @@ class Index:
     """An ingestion with a knowledge base in memory and one server whose script can be replaced between runs."""
 
     def __init__(self, server: ScriptedLLM, script: list[Any]) -> None:
-        self.kb = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
+        self.kb = open_kb(open_local(MEMORY, "kb"), "kb")
         self._server = server
         self._script = script
 

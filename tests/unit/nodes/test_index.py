@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from graph_parts import open_kb
 from index_parts import Corpus, HashEmbedder, WordSparse, make_set
 
 from ragbraid.nodes.index import group_by_source, upsert
@@ -19,7 +20,7 @@ from ragbraid.registry.node import contract_of
 
 @pytest.fixture
 def kb() -> Iterator[QdrantKnowledgeBase]:
-    opened = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
+    opened = open_kb(open_local(MEMORY, "kb"), "kb")
     yield opened
     opened.close()
 

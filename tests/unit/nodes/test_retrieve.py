@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_parts import open_kb
 
 from ragbraid.nodes.bm25 import Bm25Encoder
 from ragbraid.nodes.fusion import fuse_by_rank
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.retrieve import dense, hybrid, sparse
 from ragbraid.nodes.store import Point, chunk_payload, point_id, write_info
 from ragbraid.nodes.store_edge import EdgeStore
@@ -70,7 +70,7 @@ def kb(tmp_path: Path) -> Iterator[KnowledgeBase]:
         name="kb", embedder="letters", dimension=26, sparse=BM25.identity, generation=1, chunks=len(TEXTS)
     )
     write_info(store, info)
-    opened = QdrantKnowledgeBase(store, "kb")
+    opened = open_kb(store, "kb")
     yield opened
     opened.close()
 

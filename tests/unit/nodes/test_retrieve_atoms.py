@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
+from graph_parts import open_kb
 from index_parts import AngleEmbedder, WordSparse, make_set, with_atoms
 from reasoning_parts import ask, reply
 
@@ -32,7 +33,7 @@ ACROSS = "across @0"
 
 @pytest.fixture(scope="module")
 def kb() -> Iterator[QdrantKnowledgeBase]:
-    opened = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
+    opened = open_kb(open_local(MEMORY, "kb"), "kb")
     chunks = with_atoms(make_set({"a.md": list(QUESTIONS)}), lambda chunk: QUESTIONS[chunk.text])
     upsert(chunks, kb=opened, embedder=AngleEmbedder(), sparse=WordSparse())
     yield opened
