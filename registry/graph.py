@@ -146,10 +146,22 @@ class EntityLinks(Contract):
 
 
 class SeedWeights(Contract):
-    """Where a random walk starts over: weights by the id of an entity or a chunk, and what gave each its weight."""
+    """Where a random walk starts over: weights by the id of an entity or a chunk, and what gave each its weight.
+
+    It is degraded where something that should have given seeds failed.
+    """
 
     weights: dict[str, Weight] = {}
     made_by: dict[str, Literal["fact", "entity", "passage"]] = {}
+    degraded: bool = False
+    error: str | None = None
+
+
+class Keywords(Contract):
+    """What a question is about, on two levels: themes (`high`) find facts, names and things (`low`) find entities."""
+
+    high: tuple[str, ...] = ()
+    low: tuple[str, ...] = ()
 
 
 class Community(Contract):
@@ -163,17 +175,20 @@ class Community(Contract):
 
 
 class Insight(Contract):
-    """One insight of a report."""
+    """One insight of a report: the entities, facts and other reports that it is based on, and the chunks behind them."""
 
     summary: str
     explanation: str = ""
+    based_on: tuple[str, ...] = ()
+    chunk_ids: tuple[str, ...] = ()
 
 
 class Report(Contract):
     """What a model wrote about a community.
 
     `chunk_ids` are the chunks behind everything that it was shown, `stamp` stands for all that its text depends on, and
-    `rating` from 0 to 10 says how much the community matters.
+    `rating` from 0 to 10 says how much the community matters. `parent_id` and `children` are the ids of the reports
+    about the community above and about those inside; one of these that could not be written is named all the same.
     """
 
     id: str
@@ -187,6 +202,7 @@ class Report(Contract):
     entity_ids: tuple[str, ...] = ()
     chunk_ids: tuple[str, ...] = ()
     parent_id: str | None = None
+    children: tuple[str, ...] = ()
     stamp: str = ""
 
     @property
@@ -199,8 +215,8 @@ class Report(Contract):
 GRAPH_CONTRACTS: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        Community, Entity, EntityLink, EntityLinks, EntityPart, Fact, FactPart, GraphPath, Insight, Mention, Neighbour,
-        Report, SeedWeights, SubGraph, Triple,
+        Community, Entity, EntityLink, EntityLinks, EntityPart, Fact, FactPart, GraphPath, Insight, Keywords, Mention,
+        Neighbour, Report, SeedWeights, SubGraph, Triple,
     )
 }  # fmt: skip
 """The type names of the knowledge graph that flow files may use."""
