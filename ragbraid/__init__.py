@@ -71,6 +71,18 @@ if TYPE_CHECKING:
         StepResult,
         StepSlots,
     )
+    from ragbraid.registry.logic import (
+        Binding,
+        Bindings,
+        GraphSchema,
+        LogicPlan,
+        LogicStep,
+        Slot,
+        Solution,
+        StepAnswer,
+        StepResult,
+        StepSlots,
+    )
     from ragbraid.registry.node import node
     from ragbraid.registry.providers import resource
     from ragbraid.registry.reasoning import (
@@ -118,6 +130,10 @@ _ROOMS = {
         "Binding", "Bindings", "GraphSchema", "LogicPlan", "LogicStep", "Slot", "Solution", "StepAnswer", "StepResult",
         "StepSlots",
     ),
+    "ragbraid.registry.logic": (
+        "Binding", "Bindings", "GraphSchema", "LogicPlan", "LogicStep", "Slot", "Solution", "StepAnswer", "StepResult",
+        "StepSlots",
+    ),
     "ragbraid.registry.resources": ("LLM", "Embedder", "Reranker", "SparseEncoder", "TokenEmbedder"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -126,6 +142,8 @@ __all__ = [
     "LLM",
     "Answer",
     "Binding",
+    "Binding",
+    "Bindings",
     "Bindings",
     "Choice",
     "Chunk",
@@ -154,6 +172,7 @@ __all__ = [
     "Graded",
     "GraphPath",
     "GraphSchema",
+    "GraphSchema",
     "GraphView",
     "Hit",
     "IndexReport",
@@ -163,6 +182,8 @@ __all__ = [
     "KnowledgeBase",
     "LimitError",
     "LogicPlan",
+    "LogicPlan",
+    "LogicStep",
     "LogicStep",
     "Mention",
     "Need",
@@ -182,6 +203,8 @@ __all__ = [
     "ServiceError",
     "SettingsError",
     "Slot",
+    "Slot",
+    "Solution",
     "Solution",
     "SourceFailure",
     "SourceRecord",
@@ -189,7 +212,10 @@ __all__ = [
     "Span",
     "SparseEncoder",
     "StepAnswer",
+    "StepAnswer",
     "StepResult",
+    "StepResult",
+    "StepSlots",
     "StepSlots",
     "SubGraph",
     "SubQuestions",
