@@ -71,18 +71,6 @@ if TYPE_CHECKING:
         StepResult,
         StepSlots,
     )
-    from ragbraid.registry.logic import (
-        Binding,
-        Bindings,
-        GraphSchema,
-        LogicPlan,
-        LogicStep,
-        Slot,
-        Solution,
-        StepAnswer,
-        StepResult,
-        StepSlots,
-    )
     from ragbraid.registry.node import node
     from ragbraid.registry.providers import resource
     from ragbraid.registry.reasoning import (
@@ -99,6 +87,7 @@ if TYPE_CHECKING:
         Thought,
         Thoughts,
     )
+    from ragbraid.registry.reports import Leads, MissingReport, PartialAnswer, Point, Points, ReportRun
     from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
 
 _ROOMS = {
@@ -130,10 +119,7 @@ _ROOMS = {
         "Binding", "Bindings", "GraphSchema", "LogicPlan", "LogicStep", "Slot", "Solution", "StepAnswer", "StepResult",
         "StepSlots",
     ),
-    "ragbraid.registry.logic": (
-        "Binding", "Bindings", "GraphSchema", "LogicPlan", "LogicStep", "Slot", "Solution", "StepAnswer", "StepResult",
-        "StepSlots",
-    ),
+    "ragbraid.registry.reports": ("Leads", "MissingReport", "PartialAnswer", "Point", "Points", "ReportRun"),
     "ragbraid.registry.resources": ("LLM", "Embedder", "Reranker", "SparseEncoder", "TokenEmbedder"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -142,8 +128,6 @@ __all__ = [
     "LLM",
     "Answer",
     "Binding",
-    "Binding",
-    "Bindings",
     "Bindings",
     "Choice",
     "Chunk",
@@ -172,7 +156,6 @@ __all__ = [
     "Graded",
     "GraphPath",
     "GraphSchema",
-    "GraphSchema",
     "GraphView",
     "Hit",
     "IndexReport",
@@ -180,20 +163,24 @@ __all__ = [
     "Judgement",
     "Keywords",
     "KnowledgeBase",
+    "Leads",
     "LimitError",
     "LogicPlan",
-    "LogicPlan",
-    "LogicStep",
     "LogicStep",
     "Mention",
+    "MissingReport",
     "Need",
     "Neighbour",
     "NodeInputError",
     "NodeOutputError",
+    "PartialAnswer",
+    "Point",
+    "Points",
     "Query",
     "RagbraidError",
     "Ranking",
     "Report",
+    "ReportRun",
     "Reranker",
     "Route",
     "RouteScore",
@@ -203,8 +190,6 @@ __all__ = [
     "ServiceError",
     "SettingsError",
     "Slot",
-    "Slot",
-    "Solution",
     "Solution",
     "SourceFailure",
     "SourceRecord",
@@ -212,10 +197,7 @@ __all__ = [
     "Span",
     "SparseEncoder",
     "StepAnswer",
-    "StepAnswer",
     "StepResult",
-    "StepResult",
-    "StepSlots",
     "StepSlots",
     "SubGraph",
     "SubQuestions",

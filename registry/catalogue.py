@@ -24,6 +24,7 @@ from ragbraid.registry.logic import LOGIC_CONTRACTS
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
 from ragbraid.registry.reasoning import REASONING_CONTRACTS
+from ragbraid.registry.reports import REPORT_CONTRACTS
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"
@@ -41,6 +42,7 @@ class Catalogue:
             **GRAPH_CONTRACTS,
             **LOGIC_CONTRACTS,
             **REASONING_CONTRACTS,
+            **REPORT_CONTRACTS,
         }
         self._conversions: list[Conversion] = list(CONVERSIONS)
         self._families: dict[str, list[EntryPoint]] = {}
