@@ -123,6 +123,11 @@ class SubGraph(Contract):
     degraded: bool = False
     error: str | None = None
 
+    def __len__(self) -> int:
+        """How much was found: facts, and entities beside those where the search began."""
+        began = frozenset(self.seeds)
+        return len(self.facts) + sum(1 for entity in self.entities if entity.id not in began)
+
 
 class EntityLink(Contract):
     """An entity that a mention in a question stands for, how it was found and how sure that is (0 to 1)."""
@@ -143,6 +148,10 @@ class EntityLinks(Contract):
     def entity_ids(self) -> tuple[str, ...]:
         """The entities, each once, in order."""
         return tuple(dict.fromkeys(link.entity.id for link in self.links))
+
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self.links)
 
 
 class SeedWeights(Contract):
