@@ -98,8 +98,8 @@ def with_places(ranking: Ranking, kb: KnowledgeBase) -> Ranking:
 
 
 def chunk_ids_of(hit: Hit) -> list[str]:
-    """Return the chunks that a hit names as its origin; a chunk names none."""
-    named = hit.metadata.get(CHUNK_IDS)
+    """Return the chunks that an entity, a fact or a report comes from; what a chunk has under this key is its own."""
+    named = hit.metadata.get(CHUNK_IDS) if hit.kind in ("entity", "fact", "report") else None
     return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
 
 
