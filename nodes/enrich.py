@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, PositiveInt
 
+from ragbraid.nodes.enrich_graph import extract_graph
+from ragbraid.nodes.enrich_triples import extract_triples
 from ragbraid.nodes.enriching import Enricher, enrich, fingerprint, language_of, show, stamp_chunk
 from ragbraid.nodes.reasoning import (
     Asking,
@@ -23,6 +25,8 @@ from ragbraid.registry.contracts import Chunk, ChunkSet
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
+
+__all__ = ["extract_graph", "extract_triples", "tag_atoms"]
 
 _NAMESPACE = uuid.UUID("0f6c8f5a-3f43-5c0b-9d0e-52f1f3a7a6d1")
 _TAGGER = Enricher(
