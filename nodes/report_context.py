@@ -5,7 +5,6 @@ Everything is a numbered statement, so that a report can say by number what it i
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from ragbraid.registry.graph_parts import OTHER
 from ragbraid.registry.graph_view import GraphView
 
 LONGEST_STATEMENT = 250
-"""How many tokens a single entity or fact takes at most; what a thousand chunks say about it would take all the room."""
+"""How many tokens (words, CJK characters, signs) a single entity or fact takes at most; what a thousand chunks say about it would take all the room."""
 _KINDS: Mapping[Language, tuple[str, str, str]] = {"en": ("Entity", "Fact", "Report"), "zh": ("实体", "事实", "报告")}
 
 
@@ -32,7 +31,7 @@ class Statement:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it takes."""
+        """How many tokens it takes."""
         return count_tokens(self.text)
 
 
@@ -55,8 +54,8 @@ class Material:
 
 
 def count_tokens(text: str) -> int:
-    """Return about how many tokens a model counts: 1.3 for a word, a Chinese character or a sign, so rather too many."""
-    return math.ceil(1.3 * sum(1 for _ in find_tokens(text)))
+    """Return how many words, CJK characters and signs a text has; a model has about 1.3 tokens for an English word."""
+    return sum(1 for _ in find_tokens(text))
 
 
 def describe_community(
