@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ragbraid.nodes.graph_hits import chunk_ids_of
 from ragbraid.registry.contracts import Citation, Hit
 
 _NUMBERS = r"[0-9]{1,6}(?:\s*[,;，、；]\s*[0-9]{1,6})*"
@@ -72,10 +73,14 @@ def _citation(marker: int, hit: Hit, quotes: Sequence[str]) -> Citation:
 
 
 def cite(marker: int, hit: Hit, quote: str | None, *, verified: bool) -> Citation:
-    """Return the citation of a hit: where it comes from, and what is quoted from it."""
+    """Return the citation of a hit: where it comes from, and what is quoted from it.
+
+    An entity, a fact or a report is no place to look at, so the citation names the first chunk that it comes from; what
+    is quoted are the words that the model was shown.
+    """
     return Citation(
         marker=marker,
-        chunk_id=hit.id,
+        chunk_id=next(iter(chunk_ids_of(hit)), hit.id),
         document_id=hit.document_id,
         source=hit.source,
         title=hit.title,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from ragbraid.nodes.context_budget import budget
 from ragbraid.nodes.prompts import one_line
 from ragbraid.nodes.reasoning import (
     Asking,
@@ -30,6 +31,8 @@ from ragbraid.registry.context import report_note
 from ragbraid.registry.contracts import Hit, Ranking, Span
 from ragbraid.registry.node import node
 from ragbraid.registry.resources import LLM
+
+__all__ = ["budget", "compress"]
 
 _PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n\s*")
 _GAP = " … "

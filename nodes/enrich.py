@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, JsonValue, PositiveInt
 
-from ragbraid.nodes.enriching import Answers, ask_once, make_stamp
-from ragbraid.nodes.prompts import Language, choose_language, load_template
+from ragbraid.nodes.enrich_graph import extract_graph
+from ragbraid.nodes.enrich_triples import extract_triples
+from ragbraid.nodes.enriching import Enricher, enrich, fingerprint, language_of, show, stamp_chunk
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
@@ -22,14 +21,23 @@ from ragbraid.nodes.reasoning import (
     gather,
     without_repeats,
 )
-from ragbraid.registry.context import report_degraded, report_note
-from ragbraid.registry.contracts import Chunk, ChunkSet, Hit, SourceFailure
-from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.contracts import Chunk, ChunkSet
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
 
+__all__ = ["extract_graph", "extract_triples", "tag_atoms"]
+
 _NAMESPACE = uuid.UUID("0f6c8f5a-3f43-5c0b-9d0e-52f1f3a7a6d1")
+_TAGGER = Enricher(
+    name="tag_atoms",
+    doing="tag chunks",
+    done="tagged",
+    one="question",
+    many="questions",
+    share_setting="max_untagged_share",
+    is_nothing=lambda said: said == [],
+)
 
 
 class AtomQuestions(Draft):
@@ -87,68 +95,21 @@ async def tag_atoms(
     """
     how = Asking(prompt, max_tokens, temperature, language)
     form = bounded(AtomQuestions, "questions", max_questions)
-    made_by = _fingerprint(llm, how, max_questions)
-    plain = [chunk for chunk in chunks.chunks if chunk.kind != "atom"]
-    stamps = {chunk.id: _stamp(chunk, made_by, how) for chunk in plain}
+    made_by = fingerprint(llm, how, [_TAGGER.name], max_questions)
+    stamps = {chunk.id: stamp_chunk(_TAGGER, chunk, made_by, how) for chunk in chunks.chunks if chunk.kind != "atom"}
 
     async def tag(chunk: Chunk) -> JsonValue:
-        return list(await _ask_about(chunk, llm, form, how, max_questions))
+        values = gather(None, passages=[show(chunk)], facts={"max_questions": max_questions})
+        draft = await ask_in(language_of(chunk, how), llm, _TAGGER.name, form, values, how)
+        return list(without_repeats(draft.questions))
 
-    answers = await ask_once(
-        {stamps[chunk.id]: chunk for chunk in plain},
-        tag,
-        kb=kb,
-        concurrency=concurrency,
-        label="tag chunks",
-        most_unusable=int(max_untagged_share * len(plain)),
-    )
-    if answers.recalled:
-        report_note(f"{sum(stamps[c.id] in answers.recalled for c in plain)} chunks kept the questions they had")
-    tagged = _without_failed(chunks, stamps, answers.failed)
-    _require_enough(tagged, stamps, answers, max_untagged_share)
-    merged: list[Chunk] = []
-    for chunk in tagged.chunks:
-        stamp = stamps.get(chunk.id) if chunk.kind != "atom" else None
-        merged += [chunk] if stamp not in answers.said else _with_atoms(chunk, stamp, answers.said[stamp], made_by)
-    return tagged.model_copy(update={"chunks": tuple(merged)})
+    tagged = await enrich(_TAGGER, chunks, stamps, tag, kb=kb, concurrency=concurrency, max_share=max_untagged_share)
+    return tagged.attach(lambda chunk, said: _with_atoms(chunk, said, made_by))
 
 
-async def _ask_about(
-    chunk: Chunk, llm: LLM, form: type[AtomQuestions], how: Asking, max_questions: int
-) -> Sequence[str]:
-    shown = Hit(
-        id=chunk.id,
-        text=chunk.text,
-        score=0.0,
-        rank=1,
-        score_kind="rank",
-        title=chunk.title,
-        section_path=chunk.section_path,
-        source=chunk.source,
-    )
-    values = gather(None, passages=[shown], facts={"max_questions": max_questions})
-    draft = await ask_in(_language_of(chunk, how), llm, "tag_atoms", form, values, how)
-    return without_repeats(draft.questions)
-
-
-def _stamp(chunk: Chunk, made_by: str, how: Asking) -> str:
-    # Our own template does not show where a chunk comes from, so a file that was moved need not be tagged anew.
-    place = None if how.prompt is None else chunk.source
-    return make_stamp(
-        "tag_atoms", made_by, chunk.text, chunk.title, chunk.section_path, place, _language_of(chunk, how)
-    )
-
-
-def _language_of(chunk: Chunk, how: Asking) -> Language:
-    if how.language == "auto" and chunk.language in ("en", "zh"):
-        return "zh" if chunk.language == "zh" else "en"
-    return choose_language(chunk.text, how.language)
-
-
-def _with_atoms(chunk: Chunk, stamp: str, said: JsonValue, made_by: str) -> list[Chunk]:
+def _with_atoms(chunk: Chunk, said: JsonValue, made_by: str) -> list[Chunk]:
     questions = [str(question) for question in said] if isinstance(said, list) else []
-    stamped = chunk.model_copy(update={"enrichments": {**chunk.enrichments, stamp: said}})
-    return [stamped, *(_atom(chunk, question, made_by) for question in questions)]
+    return [chunk, *(_atom(chunk, question, made_by) for question in questions)]
 
 
 def _atom(chunk: Chunk, question: str, made_by: str) -> Chunk:
@@ -166,47 +127,3 @@ def _atom(chunk: Chunk, question: str, made_by: str) -> Chunk:
         made_by=made_by,
         metadata=chunk.metadata,
     )
-
-
-def _without_failed(chunks: ChunkSet, stamps: Mapping[str, str], failed: Mapping[str, ServiceError]) -> ChunkSet:
-    """Take the sources out that are not finished because the model failed, and report them as failed."""
-    reasons = {
-        chunk.source: failed[stamps[chunk.id]] for chunk in reversed(chunks.chunks) if stamps.get(chunk.id) in failed
-    }
-    if not reasons:
-        return chunks
-    failures = [
-        SourceFailure(source=record.source, reason=f"Its chunks could not be tagged: {reasons[record.source]}")
-        for record in chunks.sources
-        if record.source in reasons
-    ]
-    report_degraded(f"{len(failures)} of {len(chunks.sources)} sources could not be tagged: {failures[0].reason}")
-    return chunks.model_copy(
-        update={
-            "chunks": tuple(chunk for chunk in chunks.chunks if chunk.source not in reasons),
-            "sources": tuple(record for record in chunks.sources if record.source not in reasons),
-            "failures": (*chunks.failures, *failures),
-        }
-    )
-
-
-def _require_enough(tagged: ChunkSet, stamps: Mapping[str, str], answers: Answers, max_share: float) -> None:
-    mine = [stamps[chunk.id] for chunk in tagged.chunks if chunk.kind != "atom"]
-    errors = [answers.unusable[stamp] for stamp in mine if stamp in answers.unusable]
-    untagged = len(errors) + sum(1 for stamp in mine if answers.said.get(stamp) == [])
-    summary = f"{untagged} of {len(mine)} chunks got no question"
-    if errors:
-        summary += f", {len(errors)} of them because of a failure: {str(errors[0]).rstrip('.')}"
-    if untagged > max_share * len(mine):
-        allowed = f"`max_untagged_share` allows {max_share:.0%}"
-        raise ServiceError(f"{summary} ({allowed}).", kind="invalid_output")
-    if errors:
-        report_degraded(summary)
-    elif untagged:
-        report_note(summary)
-
-
-def _fingerprint(llm: LLM, how: Asking, max_questions: int) -> str:
-    templates = [load_template("tag_atoms", "en"), load_template("tag_atoms", "zh")]
-    settings = (llm.identity, how.prompt or templates, how.temperature, how.language, max_questions)
-    return hashlib.sha256(repr(settings).encode()).hexdigest()[:16]

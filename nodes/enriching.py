@@ -10,20 +10,44 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from ragbraid.registry.context import report_progress
-from ragbraid.registry.contracts import Chunk
+from ragbraid.nodes.prompts import Language, choose_language, load_template
+from ragbraid.nodes.reasoning import Asking
+from ragbraid.registry.context import report_degraded, report_note, report_progress
+from ragbraid.registry.contracts import Chunk, ChunkSet, Hit, SourceFailure
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.knowledge import KnowledgeBase
+from ragbraid.registry.resources import LLM
 
 ABOUT_ONE_CHUNK = ("invalid_output", "truncated", "refused")
 """Kinds of failures that say something about a single chunk; any other one is about the service."""
 GIVE_UP_AFTER = 3
 """How many failures of the service in a row end the asking; each has been retried by the resource before."""
+INCOMPLETE = "incomplete"
+"""A key of answers of which a part is missing: they are used, but not kept, so that the next run asks again."""
+
+Ask = Callable[[Chunk], Awaitable[JsonValue]]
+
+
+@dataclass(frozen=True)
+class Enricher:
+    """An enricher in the words that users read: "tag chunks", "tagged", "question", "questions".
+
+    `share_setting` is the setting that bounds the share of chunks which get nothing, and `is_nothing` tells whether an
+    answer gives nothing.
+    """
+
+    name: str
+    doing: str
+    done: str
+    one: str
+    many: str
+    share_setting: str
+    is_nothing: Callable[[JsonValue], bool]
 
 
 @dataclass
@@ -50,9 +74,160 @@ def make_stamp(enricher: str, *parts: object) -> str:
     return f"{enricher}-{hashlib.sha256(repr(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
+def show(chunk: Chunk) -> Hit:
+    """Return a chunk as the passage that a prompt shows."""
+    return Hit(
+        id=chunk.id,
+        text=chunk.text,
+        score=0.0,
+        rank=1,
+        score_kind="rank",
+        title=chunk.title,
+        section_path=chunk.section_path,
+        source=chunk.source,
+    )
+
+
+def language_of(chunk: Chunk, how: Asking) -> Language:
+    """Return the language to ask in about a chunk: the node's, else the chunk's own."""
+    if how.language == "auto" and chunk.language in ("en", "zh"):
+        return "zh" if chunk.language == "zh" else "en"
+    return choose_language(chunk.text, how.language)
+
+
+def fingerprint(llm: LLM, how: Asking, templates: Sequence[str], *settings: object) -> str:
+    """Return what stands for model, prompts and settings in stamps; `max_tokens` only bounds an answer and is left out.
+
+    Args:
+        llm: the model.
+        how: the node's settings for asking.
+        templates: our templates that the node uses, by name.
+        settings: everything else that the answer depends on.
+    """
+    texts = [load_template(name, language) for name in templates for language in ("en", "zh")]  # type: ignore[arg-type]
+    parts = (llm.identity, how.prompt or texts, how.temperature, how.language, *settings)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def stamp_chunk(enricher: Enricher, chunk: Chunk, made_by: str, how: Asking, *more: object) -> str:
+    """Return the stamp of what an enricher asks about a chunk; `more` is what it shows beside the chunk."""
+    # Our own templates do not show where a chunk comes from, so a file that was moved need not be asked about anew.
+    place = None if how.prompt is None else chunk.source
+    return make_stamp(
+        enricher.name, made_by, chunk.text, chunk.title, chunk.section_path, place, language_of(chunk, how), *more
+    )
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """The chunks whose sources are finished, and what the model said about them, by id of the chunk."""
+
+    chunks: ChunkSet
+    said: Mapping[str, JsonValue]
+    stamps: Mapping[str, str]
+
+    def attach(self, make: Callable[[Chunk, JsonValue], Sequence[Chunk]]) -> ChunkSet:
+        """Return the chunks, each with what was said about it kept under its stamp, as `make` turns them into chunks."""
+        merged: list[Chunk] = []
+        for chunk in self.chunks.chunks:
+            if chunk.id not in self.said:
+                merged.append(chunk)
+                continue
+            said = self.said[chunk.id]
+            if not (isinstance(said, dict) and said.get(INCOMPLETE)):
+                kept = {**chunk.enrichments, self.stamps[chunk.id]: said}
+                chunk = chunk.model_copy(update={"enrichments": kept})
+            merged += make(chunk, said)
+        return self.chunks.model_copy(update={"chunks": tuple(merged)})
+
+
+async def enrich(
+    enricher: Enricher,
+    chunks: ChunkSet,
+    stamps: Mapping[str, str],
+    ask: Ask,
+    *,
+    kb: KnowledgeBase | None,
+    concurrency: int,
+    max_share: float,
+) -> Enriched:
+    """Ask a model about chunks once, and report what it did not answer.
+
+    Sources that the model's failure left unfinished are taken out and reported as failed.
+
+    Args:
+        enricher: says what users read.
+        chunks: all chunks, also those that are not asked about.
+        stamps: the stamps of the chunks to ask about, by id of the chunk.
+        ask: asks the model about one chunk.
+        kb: where answers of earlier runs are kept; None where there is none to ask.
+        concurrency: how many chunks are with the model at once.
+        max_share: the largest share of the chunks asked about that may get nothing.
+
+    Raises:
+        ServiceError: the model failed from the start, or too many chunks got nothing (kind `invalid_output`).
+    """
+    answers = await ask_once(
+        {stamps[chunk.id]: chunk for chunk in chunks.chunks if chunk.id in stamps},
+        ask,
+        kb=kb,
+        concurrency=concurrency,
+        label=enricher.doing,
+        most_unusable=int(max_share * len(stamps)),
+    )
+    if answers.recalled:
+        recalled = sum(stamp in answers.recalled for stamp in stamps.values())
+        report_note(f"{recalled} chunks kept the {enricher.many} they had")
+    finished = _without_failed(enricher, chunks, stamps, answers.failed)
+    _require_enough(enricher, [stamps[c.id] for c in finished.chunks if c.id in stamps], answers, max_share)
+    said = {id_: answers.said[stamp] for id_, stamp in stamps.items() if stamp in answers.said}
+    return Enriched(finished, said, stamps)
+
+
+def _without_failed(
+    enricher: Enricher, chunks: ChunkSet, stamps: Mapping[str, str], failed: Mapping[str, ServiceError]
+) -> ChunkSet:
+    """Take the sources out that are not finished because the model failed, and report them as failed."""
+    reasons = {
+        chunk.source: failed[stamps[chunk.id]] for chunk in reversed(chunks.chunks) if stamps.get(chunk.id) in failed
+    }
+    if not reasons:
+        return chunks
+    failures = [
+        SourceFailure(source=record.source, reason=f"Its chunks could not be {enricher.done}: {reasons[record.source]}")
+        for record in chunks.sources
+        if record.source in reasons
+    ]
+    report_degraded(
+        f"{len(failures)} of {len(chunks.sources)} sources could not be {enricher.done}: {failures[0].reason}"
+    )
+    return chunks.model_copy(
+        update={
+            "chunks": tuple(chunk for chunk in chunks.chunks if chunk.source not in reasons),
+            "sources": tuple(record for record in chunks.sources if record.source not in reasons),
+            "failures": (*chunks.failures, *failures),
+        }
+    )
+
+
+def _require_enough(enricher: Enricher, asked: Sequence[str], answers: Answers, max_share: float) -> None:
+    errors = [answers.unusable[stamp] for stamp in asked if stamp in answers.unusable]
+    nothing = len(errors) + sum(1 for s in asked if s in answers.said and enricher.is_nothing(answers.said[s]))
+    summary = f"{nothing} of {len(asked)} chunks got no {enricher.one}"
+    if errors:
+        summary += f", {len(errors)} of them because of a failure: {str(errors[0]).rstrip('.')}"
+    if nothing > max_share * len(asked):
+        allowed = f"`{enricher.share_setting}` allows {max_share:.0%}"
+        raise ServiceError(f"{summary} ({allowed}).", kind="invalid_output")
+    if errors:
+        report_degraded(summary)
+    elif nothing:
+        report_note(summary)
+
+
 async def ask_once(
     chunks: Mapping[str, Chunk],
-    ask: Callable[[Chunk], Awaitable[JsonValue]],
+    ask: Ask,
     *,
     kb: KnowledgeBase | None,
     concurrency: int,
@@ -93,7 +268,7 @@ class _Round:
         self,
         chunks: Mapping[str, Chunk],
         waiting: deque[str],
-        ask: Callable[[Chunk], Awaitable[JsonValue]],
+        ask: Ask,
         answers: Answers,
         label: str,
         most_unusable: int,

@@ -20,7 +20,7 @@ from ragbraid.nodes.index_update import exclusive, update_knowledge_base
 from ragbraid.nodes.index_verify import drop_knowledge_base, verify_knowledge_base
 from ragbraid.nodes.knowledge_base_atoms import ATOMS, found_through, nearest_atoms, not_of, require_atoms
 from ragbraid.nodes.knowledge_base_checks import missing, require_same, sparse_kind
-from ragbraid.nodes.knowledge_base_filter import FieldChecker
+from ragbraid.nodes.knowledge_base_filter import FieldChecker, among
 from ragbraid.nodes.knowledge_base_graph import FindChunks, GraphReader
 from ragbraid.nodes.knowledge_base_hits import FuseKeys, to_fused_hits, to_hits
 from ragbraid.nodes.store import (
@@ -94,7 +94,15 @@ class QdrantKnowledgeBase:
         self._last = info
         return info
 
-    def search_dense(self, vector: Vector, *, embedder: str, top_k: int, where: Where | None = None) -> list[Hit]:
+    def search_dense(
+        self,
+        vector: Vector,
+        *,
+        embedder: str,
+        top_k: int,
+        where: Where | None = None,
+        within: Sequence[str] | None = None,
+    ) -> list[Hit]:
         """Return the nearest chunks by cosine, best first.
 
         Raises:
@@ -103,7 +111,7 @@ class QdrantKnowledgeBase:
 
         def search(info: KnowledgeBaseInfo, visible: Tests) -> Found:
             self._require_same_embedder(info, embedder, vector)
-            return self._dense(vector, top_k, visible & self._tests(where, info), info)
+            return self._dense(vector, top_k, visible & self._tests(where, info) & among(within), info)
 
         return to_hits(self._read(search), DENSE, COSINE)
 

@@ -6,8 +6,9 @@ An engine finds nothing for a misspelled field and raises nothing, so every fiel
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
-from ragbraid.nodes.store import CHUNKS, Store, Test, Tests
+from ragbraid.nodes.store import CHUNKS, EVERYTHING, Store, Test, Tests
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.knowledge import Condition, KnowledgeBaseInfo, Where
 from ragbraid.registry.suggest import did_you_mean
@@ -60,6 +61,11 @@ class FieldChecker:
         """Read every chunk for its metadata keys: slow, and only done to word a complaint."""
         keys = {key for point in self._store.scroll(CHUNKS) for key in point.payload["metadata"]}
         return [*_PAYLOAD_KEYS, *sorted(_METADATA + key for key in keys)]
+
+
+def among(chunk_ids: Sequence[str] | None) -> Tests:
+    """Return the filter for the chunks with these ids; None is no filter."""
+    return EVERYTHING if chunk_ids is None else Tests(must=(Test("chunk_id", any_of=tuple(chunk_ids)),))
 
 
 def _to_test(condition: Condition) -> Test:

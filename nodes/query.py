@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from ragbraid.nodes.citations import without_markers
+from ragbraid.nodes.graph_keywords import keywords
 from ragbraid.nodes.reasoning import (
     Asking,
     Draft,
@@ -30,6 +31,8 @@ from ragbraid.registry.contracts import Answer, Query
 from ragbraid.registry.node import node
 from ragbraid.registry.reasoning import Route, Strategy
 from ragbraid.registry.resources import LLM
+
+__all__ = ["from_answer", "from_thought", "hyde", "keywords", "multi", "rewrite", "route"]
 
 _REASONING = re.compile(r"(?:thus|so|therefore|hence|that is)\b|(?:所以|因此|因而|于是|也就是说|综上)", re.IGNORECASE)
 _ARITHMETIC = re.compile(r"\d+(?:\.\d+)?\s*[+\-−]\s*\d+(?:\.\d+)?\s*=\s*\d+")

@@ -30,7 +30,7 @@ from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Hit, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.node import PromptFile
-from ragbraid.registry.resources import LLM
+from ragbraid.registry.resources import LLM, Message
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -170,11 +170,20 @@ async def ask(llm: LLM, name: str, output: type[M], values: Mapping[str, Any], h
 
 async def ask_in(spoken: Language, llm: LLM, name: str, output: type[M], values: Mapping[str, Any], how: Asking) -> M:
     """As `ask`, in a given language and without a question."""
-    filled = {**values, "language": spoken, "rule": _RULES[spoken].format(key=values["key"])}
-    default = load_template(name, spoken)
-    messages = render_messages(default if how.prompt is None else how.prompt, default, filled)
+    messages = write_messages(spoken, name, values, how)
     completion = await llm.extract(messages, output, max_tokens=how.max_tokens, temperature=how.temperature)
     return completion.value
+
+
+def write_messages(spoken: Language, name: str, values: Mapping[str, Any], how: Asking) -> list[Message]:
+    """Return the messages that `ask_in` sends, for nodes that have to know them before they ask.
+
+    Raises:
+        NodeInputError: the template is wrong.
+    """
+    filled = {**values, "language": spoken, "rule": _RULES[spoken].format(key=values["key"])}
+    default = load_template(name, spoken)
+    return render_messages(default if how.prompt is None else how.prompt, default, filled)
 
 
 async def ask_or_none(

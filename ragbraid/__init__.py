@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Fact,
         GraphPath,
         Insight,
+        Keywords,
         Neighbour,
         Report,
         SeedWeights,
@@ -58,6 +59,18 @@ if TYPE_CHECKING:
     from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple
     from ragbraid.registry.graph_view import GraphView
     from ragbraid.registry.knowledge import KnowledgeBase
+    from ragbraid.registry.logic import (
+        Binding,
+        Bindings,
+        GraphSchema,
+        LogicPlan,
+        LogicStep,
+        Slot,
+        Solution,
+        StepAnswer,
+        StepResult,
+        StepSlots,
+    )
     from ragbraid.registry.node import node
     from ragbraid.registry.providers import resource
     from ragbraid.registry.reasoning import (
@@ -74,6 +87,7 @@ if TYPE_CHECKING:
         Thought,
         Thoughts,
     )
+    from ragbraid.registry.reports import Leads, MissingReport, PartialAnswer, Point, Points, ReportRun
     from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
 
 _ROOMS = {
@@ -89,8 +103,8 @@ _ROOMS = {
         "RunError", "ServiceError", "SettingsError",
     ),
     "ragbraid.registry.graph": (
-        "Community", "Entity", "EntityLink", "EntityLinks", "Fact", "GraphPath", "Insight", "Neighbour", "Report",
-        "SeedWeights", "SubGraph",
+        "Community", "Entity", "EntityLink", "EntityLinks", "Fact", "GraphPath", "Insight", "Keywords", "Neighbour",
+        "Report", "SeedWeights", "SubGraph",
     ),
     "ragbraid.registry.graph_parts": ("ChunkGraph", "EntityPart", "FactPart", "Mention", "Triple"),
     "ragbraid.registry.graph_view": ("GraphView",),
@@ -101,6 +115,11 @@ _ROOMS = {
         "Choice", "ExitCheck", "FollowUp", "Grade", "Graded", "Judgement", "Need", "Route", "Segment",
         "SubQuestions", "Thought", "Thoughts",
     ),
+    "ragbraid.registry.logic": (
+        "Binding", "Bindings", "GraphSchema", "LogicPlan", "LogicStep", "Slot", "Solution", "StepAnswer", "StepResult",
+        "StepSlots",
+    ),
+    "ragbraid.registry.reports": ("Leads", "MissingReport", "PartialAnswer", "Point", "Points", "ReportRun"),
     "ragbraid.registry.resources": ("LLM", "Embedder", "Reranker", "SparseEncoder", "TokenEmbedder"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -108,6 +127,8 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 __all__ = [
     "LLM",
     "Answer",
+    "Binding",
+    "Bindings",
     "Choice",
     "Chunk",
     "ChunkGraph",
@@ -134,22 +155,32 @@ __all__ = [
     "Grade",
     "Graded",
     "GraphPath",
+    "GraphSchema",
     "GraphView",
     "Hit",
     "IndexReport",
     "Insight",
     "Judgement",
+    "Keywords",
     "KnowledgeBase",
+    "Leads",
     "LimitError",
+    "LogicPlan",
+    "LogicStep",
     "Mention",
+    "MissingReport",
     "Need",
     "Neighbour",
     "NodeInputError",
     "NodeOutputError",
+    "PartialAnswer",
+    "Point",
+    "Points",
     "Query",
     "RagbraidError",
     "Ranking",
     "Report",
+    "ReportRun",
     "Reranker",
     "Route",
     "RouteScore",
@@ -158,11 +189,16 @@ __all__ = [
     "Segment",
     "ServiceError",
     "SettingsError",
+    "Slot",
+    "Solution",
     "SourceFailure",
     "SourceRecord",
     "SourceReport",
     "Span",
     "SparseEncoder",
+    "StepAnswer",
+    "StepResult",
+    "StepSlots",
     "SubGraph",
     "SubQuestions",
     "Thought",

@@ -20,9 +20,11 @@ from ragbraid.registry.contracts import CONTRACTS
 from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.graph import GRAPH_CONTRACTS
+from ragbraid.registry.logic import LOGIC_CONTRACTS
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
 from ragbraid.registry.reasoning import REASONING_CONTRACTS
+from ragbraid.registry.reports import REPORT_CONTRACTS
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"
@@ -35,7 +37,13 @@ class Catalogue:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[int, NodeContract]] = {}
         self._resources: dict[str, ResourceProvider] = {}
-        self._types: dict[str, Any] = {**CONTRACTS, **GRAPH_CONTRACTS, **REASONING_CONTRACTS}
+        self._types: dict[str, Any] = {
+            **CONTRACTS,
+            **GRAPH_CONTRACTS,
+            **LOGIC_CONTRACTS,
+            **REASONING_CONTRACTS,
+            **REPORT_CONTRACTS,
+        }
         self._conversions: list[Conversion] = list(CONVERSIONS)
         self._families: dict[str, list[EntryPoint]] = {}
         self._resource_families: dict[str, list[EntryPoint]] = {}

@@ -123,6 +123,11 @@ class SubGraph(Contract):
     degraded: bool = False
     error: str | None = None
 
+    def __len__(self) -> int:
+        """How much was found: facts, and entities beside those where the search began."""
+        began = frozenset(self.seeds)
+        return len(self.facts) + sum(1 for entity in self.entities if entity.id not in began)
+
 
 class EntityLink(Contract):
     """An entity that a mention in a question stands for, how it was found and how sure that is (0 to 1)."""
@@ -144,12 +149,28 @@ class EntityLinks(Contract):
         """The entities, each once, in order."""
         return tuple(dict.fromkeys(link.entity.id for link in self.links))
 
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self.links)
+
 
 class SeedWeights(Contract):
-    """Where a random walk starts over: weights by the id of an entity or a chunk, and what gave each its weight."""
+    """Where a random walk starts over: weights by the id of an entity or a chunk, and what gave each its weight.
+
+    It is degraded where something that should have given seeds failed.
+    """
 
     weights: dict[str, Weight] = {}
     made_by: dict[str, Literal["fact", "entity", "passage"]] = {}
+    degraded: bool = False
+    error: str | None = None
+
+
+class Keywords(Contract):
+    """What a question is about, on two levels: themes (`high`) find facts, names and things (`low`) find entities."""
+
+    high: tuple[str, ...] = ()
+    low: tuple[str, ...] = ()
 
 
 class Community(Contract):
@@ -163,17 +184,20 @@ class Community(Contract):
 
 
 class Insight(Contract):
-    """One insight of a report."""
+    """One insight of a report: the entities, facts and other reports that it is based on, and the chunks behind them."""
 
     summary: str
     explanation: str = ""
+    based_on: tuple[str, ...] = ()
+    chunk_ids: tuple[str, ...] = ()
 
 
 class Report(Contract):
     """What a model wrote about a community.
 
     `chunk_ids` are the chunks behind everything that it was shown, `stamp` stands for all that its text depends on, and
-    `rating` from 0 to 10 says how much the community matters.
+    `rating` from 0 to 10 says how much the community matters. `parent_id` and `children` are the ids of the reports
+    about the community above and about those inside; one of these that could not be written is named all the same.
     """
 
     id: str
@@ -187,6 +211,7 @@ class Report(Contract):
     entity_ids: tuple[str, ...] = ()
     chunk_ids: tuple[str, ...] = ()
     parent_id: str | None = None
+    children: tuple[str, ...] = ()
     stamp: str = ""
 
     @property
@@ -199,8 +224,8 @@ class Report(Contract):
 GRAPH_CONTRACTS: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        Community, Entity, EntityLink, EntityLinks, EntityPart, Fact, FactPart, GraphPath, Insight, Mention, Neighbour,
-        Report, SeedWeights, SubGraph, Triple,
+        Community, Entity, EntityLink, EntityLinks, EntityPart, Fact, FactPart, GraphPath, Insight, Keywords, Mention,
+        Neighbour, Report, SeedWeights, SubGraph, Triple,
     )
 }  # fmt: skip
 """The type names of the knowledge graph that flow files may use."""

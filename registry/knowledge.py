@@ -202,8 +202,23 @@ class KnowledgeBase(Protocol):
         """
         ...
 
-    def search_dense(self, vector: Vector, *, embedder: str, top_k: int, where: Where | None = None) -> list[Hit]:
+    def search_dense(
+        self,
+        vector: Vector,
+        *,
+        embedder: str,
+        top_k: int,
+        where: Where | None = None,
+        within: Sequence[str] | None = None,
+    ) -> list[Hit]:
         """Return the nearest chunks by cosine, best first: unique ids, ranks from 1, the score under the route `dense`.
+
+        Args:
+            vector: the query.
+            embedder: identity of the model that made `vector`.
+            top_k: how many chunks to return at most.
+            where: only chunks that fulfil these conditions.
+            within: only chunks with these ids; all when None.
 
         Raises:
             SettingsError: `embedder` is not the model that filled it, or `where` names a field it does not have.

@@ -96,6 +96,19 @@ def only(field: str, **test: object) -> Where:
     return Where(all=(Condition.model_validate({"field": field, **test}),))
 
 
+def test_a_search_by_meaning_can_be_held_within_given_chunks(kb: QdrantKnowledgeBase) -> None:
+    vector = np.asarray([1, 0, 0], dtype=np.float32)
+
+    def within(*ids: str, top_k: int = 10, where: Where | None = None) -> list[str]:
+        hits = kb.search_dense(vector, embedder=EMBEDDER, top_k=top_k, where=where, within=ids)
+        return [hit.id for hit in hits]
+
+    assert within("c1", "c0", "nowhere") == ["c0", "c1"]
+    assert within("c1", "c0", top_k=1) == ["c0"]
+    assert within("c1", "c2", where=only("language", equals="zh")) == ["c2"]
+    assert within() == []
+
+
 def test_it_fulfils_the_protocol(kb: QdrantKnowledgeBase) -> None:
     assert isinstance(kb, KnowledgeBase)
     assert kb.name == "kb"
