@@ -79,6 +79,8 @@ def report_text(report: IndexReport) -> str:
     atoms = (report.atoms_added, report.atoms_deleted, report.atoms_unchanged)
     if any(atoms):
         chunks += "\natoms: {} added, {} deleted, {} unchanged".format(*atoms)
+    if report.entities:
+        chunks += f"\nknowledge graph: {report.entities} entities, {report.facts} facts"
     told = [source for source in report.sources if source.status != "unchanged" or source.reason]
     return "\n".join([sources, chunks, *_source_lines(told), *(f"note: {note}" for note in report.notes)])
 

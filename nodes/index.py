@@ -98,11 +98,11 @@ def upsert(
         _embed(update, plan.to_embed, embedder, batch_size)
         records = update.plan_graph(neighbour_min_score=neighbour_min_score)
         _embed_graph(update, records, embedder, batch_size)
-        generation = update.commit()
+        update.commit()
     reports = describe_sources(plan, sources, before, scope=chunks.scope, moved=moved, repeated=repeated)
     reports += [SourceReport(source=source, status="failed", reason=reason) for source, reason in failed.items()]
     empty = sum(not given.chunks for given in sources)
-    return total(kb.name, generation, reports, embedded=len(plan.to_embed) + len(records), empty=empty, notes=notes)
+    return total(kb.info(), reports, embedded=len(plan.to_embed) + len(records), empty=empty, notes=notes)
 
 
 def group_by_source(chunks: ChunkSet, *, skip: frozenset[str]) -> tuple[list[SourceChunks], dict[str, int]]:

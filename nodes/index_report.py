@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ragbraid.registry.contracts import IndexReport, SourceReport
-from ragbraid.registry.knowledge import DocumentRecord, SourceChunks, UpdatePlan
+from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo, SourceChunks, UpdatePlan
 
 EMPTY = "it holds no text, so there is nothing to find in it"
 
@@ -115,7 +115,7 @@ def note_left_behind(
 
 
 def total(
-    name: str, generation: int, reports: Sequence[SourceReport], *, embedded: int, empty: int, notes: Sequence[str]
+    info: KnowledgeBaseInfo, reports: Sequence[SourceReport], *, embedded: int, empty: int, notes: Sequence[str]
 ) -> IndexReport:
     """Add up what became of the sources."""
 
@@ -123,8 +123,8 @@ def total(
         return sum(report.status == status for report in reports)
 
     return IndexReport(
-        knowledge_base=name,
-        generation=generation,
+        knowledge_base=info.name,
+        generation=info.generation,
         sources=tuple(reports),
         added=count("added"),
         updated=count("updated"),
@@ -138,6 +138,8 @@ def total(
         atoms_added=sum(report.atoms_added for report in reports),
         atoms_deleted=sum(report.atoms_deleted for report in reports),
         atoms_unchanged=sum(report.atoms_unchanged for report in reports),
+        entities=info.entities,
+        facts=info.facts,
         embedded=embedded,
         notes=tuple(notes),
     )

@@ -316,6 +316,10 @@ class IndexReport(Contract):
     atoms_added: int = 0
     atoms_deleted: int = 0
     atoms_unchanged: int = 0
+    entities: int = 0
+    """How many entities the knowledge graph has now."""
+    facts: int = 0
+    """How many facts it has now."""
     embedded: int = 0
     """How many texts were sent to the embedder."""
     notes: tuple[str, ...] = ()

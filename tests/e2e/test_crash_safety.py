@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_child import BATCH_SIZE, CALLS, CORPORA, LAST_CALL, ingest, killing_strace
-from graph_parts import open_kb
-from index_parts import HashEmbedder, WordSparse, content_of
+from crash_child import BATCH_SIZE, CALLS, CORPORA, LAST_CALL, Stores, ingest, killing_strace, link, open_stores
+from graph_parts import graph_content, open_kb
+from index_parts import HashEmbedder, WordSparse, content_of, make_set
 
-from ragbraid.nodes.store_edge import EdgeStore
+from ragbraid.nodes.graph_store import QdrantGraphStore
 from ragbraid.registry.errors import SettingsError
+from ragbraid.registry.graph_parts import parts_of
 
 KILLS = 30
+KINDS = ["ingestion", "update", "update with atoms", "update with a graph"]
 SEED = int(os.environ.get("RAGBRAID_CRASH_SEED", random.SystemRandom().randrange(10**6)))
 PARTS = Path(__file__).parents[1] / "parts"
 
@@ -71,16 +73,21 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for corpus in CORPORA:
         folder = tmp_path_factory.mktemp(corpus)
-        store = EdgeStore(folder, "kb")
-        ingest(store, corpus, HashEmbedder())
-        made[corpus] = {"folder": folder, "content": content_of(store), "seen": what_a_reader_sees(store)}
-        store.close()
+        stores = open_stores(folder)
+        ingest(stores, corpus, HashEmbedder())
+        made[corpus] = {"folder": folder, "content": everything_in(stores), "seen": what_a_reader_sees(stores)}
+        stores.close()
     return made
 
 
-def what_a_reader_sees(store: EdgeStore) -> Any:
-    """Texts by vector and through atoms, scores by terms, the recorded sources; None before the first commit."""
-    kb = open_kb(store, "kb")
+def everything_in(stores: Stores) -> Any:
+    kb = open_kb(stores.chunks, "kb", stores.graph)
+    return content_of(stores.chunks), graph_content(QdrantGraphStore(stores.graph), kb.info().generation)
+
+
+def what_a_reader_sees(stores: Stores) -> Any:
+    """Texts by vector, through atoms, facts, scores by terms, the recorded sources; None before the first commit."""
+    kb = open_kb(stores.chunks, "kb", stores.graph)
     sparse = WordSparse()
     try:
         dense = kb.search_dense(HashEmbedder().embed_query("any"), embedder="hash-1", top_k=1000)
@@ -89,7 +96,9 @@ def what_a_reader_sees(store: EdgeStore) -> Any:
     terms = kb.search_sparse(sparse.encode_query("part added new"), sparse="words-1", top_k=1000)
     has_atoms = kb.info().atoms > 0
     atoms = kb.search_atoms(HashEmbedder().embed_query("any"), embedder="hash-1", top_k=1000) if has_atoms else []
+    facts = kb.graph().facts.values() if kb.info().entities else ()
     return (
+        sorted((fact.text, fact.chunk_ids) for fact in facts),
         sorted((hit.source, hit.text) for hit in dense),
         sorted((hit.source, hit.text, hit.metadata["atom"]) for hit in atoms),
         sorted((hit.id, round(hit.score, 4)) for hit in terms),
@@ -99,16 +108,16 @@ def what_a_reader_sees(store: EdgeStore) -> Any:
 
 def check_after_kill(folder: Path, indexes: dict[str, Any], *, before: Any, corpus: str, message: str) -> int:
     """Read and rerun after a kill; return how many texts the rerun embedded."""
-    store = EdgeStore(folder, "kb")
+    stores = open_stores(folder)
     try:
-        assert what_a_reader_sees(store) in (before, indexes[corpus]["seen"]), message
+        assert what_a_reader_sees(stores) in (before, indexes[corpus]["seen"]), message
         embedder = HashEmbedder()
-        ingest(store, corpus, embedder)
-        assert content_of(store) == indexes[corpus]["content"], message
-        assert open_kb(store, "kb").verify() == [], message
+        ingest(stores, corpus, embedder)
+        assert everything_in(stores) == indexes[corpus]["content"], message
+        assert open_kb(stores.chunks, "kb", stores.graph).verify() == [], message
         return embedder.embedded
     finally:
-        store.close()
+        stores.close()
 
 
 def prepare(folder: Path, indexes: dict[str, Any], corpus: str) -> Any:
@@ -124,11 +133,16 @@ def prepare(folder: Path, indexes: dict[str, Any], corpus: str) -> Any:
 def texts_to_embed(corpus: str) -> int:
     texts = [text for texts in CORPORA[corpus].values() for text in texts]
     known = set() if corpus == "first" else {text for texts in CORPORA["first"].values() for text in texts}
-    return sum(text not in known for text in texts) + (len(texts) if corpus == "tagged" else 0)
+    graphs = [parts_of(chunk.id, link(chunk)) for chunk in make_set(CORPORA["linked"]).chunks]
+    more = {
+        "tagged": len(texts),
+        "linked": len({id_ for entities, facts in graphs for id_ in (*entities, *facts)}),
+    }
+    return sum(text not in known for text in texts) + more.get(corpus, 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("corpus", ["first", "second", "tagged"], ids=["ingestion", "update", "update with atoms"])
+@pytest.mark.parametrize("corpus", ["first", "second", "tagged", "linked"], ids=KINDS)
 def test_killed_at_random_moments(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
     folder = tmp_path / "kb"
     moments = random.Random(f"{SEED} {corpus}")
@@ -147,7 +161,7 @@ def test_killed_at_random_moments(killer: Killer, indexes: dict[str, Any], tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("corpus", ["first", "second", "tagged"], ids=["ingestion", "update", "update with atoms"])
+@pytest.mark.parametrize("corpus", ["first", "second", "tagged", "linked"], ids=KINDS)
 def test_killed_at_every_kind_of_write(killer: Killer, indexes: dict[str, Any], tmp_path: Path, corpus: str) -> None:
     folder = tmp_path / "kb"
     batches = -(-texts_to_embed(corpus) // BATCH_SIZE)

@@ -15,15 +15,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from graph_parts import open_kb
+from graph_parts import open_kb, with_graphs
 from index_parts import Corpus, HashEmbedder, WordSparse, make_set, with_atoms
 from qdrant_edge import EdgeShard  # noqa: F401  # loaded before the first fork
 
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.store_edge import EdgeStore
-from ragbraid.registry.contracts import IndexReport
+from ragbraid.registry.contracts import Chunk, IndexReport
+from ragbraid.registry.graph_parts import ChunkGraph, Triple
 
 SECONDS_PER_BATCH = 0.002
 BATCH_SIZE = 4
@@ -35,7 +36,7 @@ SECOND: Corpus = {
     **{f"t{n}": [f"second {n} added {part}" for part in range(10)] for n in range(8)},
 }
 """Five sources unchanged, ten changed, five gone, eight new, and another average length."""
-CORPORA = {"first": FIRST, "second": SECOND, "tagged": SECOND}
+CORPORA = {"first": FIRST, "second": SECOND, "tagged": SECOND, "linked": SECOND}
 WRITES = ("create", "drop", "upsert", "patch", "delete", "flush", "set_sparse")
 LAST_CALL = 1000
 """strace kills a forked child at its call of this number."""
@@ -55,9 +56,32 @@ def killing_strace(call: str) -> list[str]:
     return ["strace", "-f", "-o", os.devnull, "-e", f"trace={call}", "-e", killing]
 
 
-def ingest(store: EdgeStore, corpus: str, embedder: HashEmbedder) -> IndexReport:
-    kb = open_kb(store, "kb")
+class Stores(NamedTuple):
+    """The collections of one knowledge base."""
+
+    chunks: EdgeStore
+    graph: EdgeStore
+
+    def close(self) -> None:
+        self.chunks.close()
+        self.graph.close()
+
+
+def open_stores(folder: str | os.PathLike[str]) -> Stores:
+    return Stores(EdgeStore(folder, "kb"), EdgeStore(folder, "kb.graph"))
+
+
+def link(chunk: Chunk) -> ChunkGraph:
+    """Say of "first 3 part 4" that 3 has part 4."""
+    words = chunk.text.split()
+    return ChunkGraph(triples=(Triple(subject=f"thing {words[1]}", predicate="has", object=f"part {words[3]}"),))
+
+
+def ingest(stores: Stores, corpus: str, embedder: HashEmbedder) -> IndexReport:
+    kb = open_kb(stores.chunks, "kb", stores.graph)
     chunks = make_set(CORPORA[corpus])
+    if corpus == "linked":
+        chunks = with_graphs(chunks, link)
     if corpus == "tagged":
         chunks = with_atoms(chunks, lambda chunk: [f"{chunk.text}?"])
     return upsert(chunks, kb=kb, embedder=embedder, sparse=WordSparse(), cleanup="full", batch_size=BATCH_SIZE)
@@ -83,19 +107,19 @@ def main() -> None:
 def _run_child(request: dict[str, Any]) -> None:
     status = 1
     try:
-        store = EdgeStore(request["folder"], "kb")
+        stores = open_stores(request["folder"])
         if request.get("kill_at_write") is not None:
-            _die_at_write(store, request["kill_at_write"])
+            _die_at_write(stores, request["kill_at_write"])
         if request.get("kill_at_call") is not None:
             _die_at_call(request["call"], request["kill_at_call"])
-        ingest(store, request["corpus"], HashEmbedder(before_batch=lambda _: time.sleep(SECONDS_PER_BATCH)))
-        store.close()
+        ingest(stores, request["corpus"], HashEmbedder(before_batch=lambda _: time.sleep(SECONDS_PER_BATCH)))
+        stores.close()
         status = 0
     finally:
         os._exit(status)
 
 
-def _die_at_write(store: EdgeStore, number: int) -> None:
+def _die_at_write(stores: Stores, number: int) -> None:
     """Kill the process instead of the write of this number."""
     count = 0
 
@@ -109,8 +133,9 @@ def _die_at_write(store: EdgeStore, number: int) -> None:
 
         return counted
 
-    for name in WRITES:
-        setattr(store, name, counting(getattr(store, name)))
+    for store in stores:
+        for name in WRITES:
+            setattr(store, name, counting(getattr(store, name)))
 
 
 def _die_at_call(call: str, number: int) -> None:
