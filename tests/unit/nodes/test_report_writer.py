@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from reasoning_parts import ATTACK, assert_contained, model
-from report_parts import TRIANGLES, stated, view_of, weighted
+from report_parts import TRIANGLES, SameModel, shown, stated, view_of, weighted
 
 from ragbraid.flows.scripted_llm import ScriptedLLM
 from ragbraid.flows.scripted_rules import ChatRequest, Fault, Reply, Rule
@@ -16,7 +16,6 @@ from ragbraid.nodes.reasoning import Asking
 from ragbraid.nodes.report_writer import ReportWriter, WriterSettings
 from ragbraid.registry.graph import Community, Report
 from ragbraid.registry.graph_view import GraphView
-from ragbraid.registry.resources import LLM
 
 Respond = Callable[[ChatRequest], Reply | None]
 
@@ -26,23 +25,9 @@ def draft(title: str = "T", **more: Any) -> dict[str, Any]:
     return {"title": title, "summary": "S.", "rating": 6.5, "rating_explanation": "R.", "findings": findings, **more}
 
 
-def shown(request: ChatRequest) -> str:
-    """What the user messages show; a request to repair an answer has several."""
-    return "\n".join(str(message["content"]) for message in request.messages if message["role"] == "user")
-
-
 def titled_by_first_statement(request: ChatRequest) -> Reply:
     first = next(line for line in shown(request).splitlines() if line.startswith("1. "))
     return Reply(text=json.dumps(draft(f"About {first[3:]}"), ensure_ascii=False))
-
-
-class SameModel:
-    """The scripted model under one identity, whatever port its server has."""
-
-    identity = "scripted"
-
-    def __init__(self, llm: LLM) -> None:
-        self.complete, self.extract = llm.complete, llm.extract
 
 
 class Written:
