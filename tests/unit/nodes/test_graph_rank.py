@@ -16,7 +16,7 @@ from ragbraid.registry.contracts import Ranking
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.graph import EntityLink, EntityLinks, SeedWeights
 from ragbraid.registry.graph_names import entity_id
-from ragbraid.registry.knowledge import KnowledgeBase
+from ragbraid.registry.knowledge import Condition, KnowledgeBase, Where
 
 ALICE, ACME, PARIS, TEA = map(entity_id, ("alice", "acme", "paris", "tea"))
 FACTS = ranked("fact", {fact("alice > works for > acme"): 1.0, fact("acme > based in > paris"): 0.8})
@@ -177,6 +177,13 @@ def test_a_walk_never_leaves_what_a_reader_may_see(kb: QdrantKnowledgeBase) -> N
     assert len(found) == 0
     assert notes == ["none of 5 seeds is in the graph, so nothing was ranked"]
     assert [hit.id for hit in ppr(everything, kb=kb, where=source("a.md"))] == ["P1", "P2"]
+
+
+def test_a_reader_who_may_see_no_entity_at_all_finds_nothing(kb: QdrantKnowledgeBase) -> None:
+    notes_only = Where(all=(Condition(field="title", equals="Notes"),))
+    assert seed(FACTS, PASSAGES, kb=kb, where=notes_only) == SeedWeights()
+    for passages in (True, False):
+        assert len(ppr(seed(FACTS, PASSAGES, kb=kb), kb=kb, where=notes_only, passages=passages)) == 0
 
 
 def test_a_passage_without_entities_keeps_its_weight_unless_nothing_tells_that_it_may_be_seen(
