@@ -135,6 +135,11 @@ def _stemmer() -> Any:
     return snowballstemmer.stemmer("porter")
 
 
+def tag_chinese(run: str) -> list[tuple[str, str]]:
+    """Return the words of a run of Han characters, each with its part of speech as jieba names it (`n`, `ns`, `v`)."""
+    return [(pair.word, pair.flag) for pair in _tagger().cut(run)]
+
+
 _segmenter_lock = threading.Lock()
 _loaded: list[Any] = []
 
@@ -150,6 +155,14 @@ def _segmenter() -> Any:
             if not _loaded:
                 _loaded.append(_load_segmenter())
     return _loaded[0]
+
+
+@cache
+def _tagger() -> Any:
+    segmenter = _segmenter()
+    import jieba.posseg  # after jieba itself, whose warnings are silenced where it is loaded
+
+    return jieba.posseg.POSTokenizer(segmenter)
 
 
 def _load_segmenter() -> Any:

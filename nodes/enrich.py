@@ -1,4 +1,4 @@
-"""The `enrich.*` nodes: what a model adds to chunks before they are indexed."""
+"""The `enrich.*` nodes: what is added to chunks before they are indexed, most of it by a model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue, PositiveInt
 
 from ragbraid.nodes.enrich_graph import extract_graph
+from ragbraid.nodes.enrich_pmi import label_pairs, pmi_graph
 from ragbraid.nodes.enrich_triples import extract_triples
 from ragbraid.nodes.enriching import Enricher, enrich, fingerprint, language_of, show, stamp_chunk
 from ragbraid.nodes.reasoning import (
@@ -26,7 +27,7 @@ from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
 
-__all__ = ["extract_graph", "extract_triples", "tag_atoms"]
+__all__ = ["extract_graph", "extract_triples", "label_pairs", "pmi_graph", "tag_atoms"]
 
 _NAMESPACE = uuid.UUID("0f6c8f5a-3f43-5c0b-9d0e-52f1f3a7a6d1")
 _TAGGER = Enricher(

@@ -33,6 +33,8 @@ LEFT_OUT = "left_out"
 
 UNREADABLE = "without a usable name"
 TOO_MANY = "beyond the limit"
+UNKNOWN_NUMBER = "for a number that stands for nothing"
+EMPTY = "without content"
 SELF_LOOPS = "from a thing to itself"
 
 M = TypeVar("M", bound=BaseModel)

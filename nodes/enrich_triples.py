@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, PositiveInt
 from ragbraid.nodes.enrich_forms import (
     SELF_LOOPS,
     TOO_MANY,
+    UNKNOWN_NUMBER,
     UNREADABLE,
     EntitiesDraft,
     FactDraft,
@@ -52,7 +53,6 @@ Schema = dict[Annotated[str, Field(min_length=1, max_length=64)], list[Annotated
 NO_TYPE = "of a type that the schema lacks"
 NO_PREDICATE = "of a predicate that the schema does not allow"
 AMBIGUOUS = "about a name that several entities bear"
-UNKNOWN_NUMBER = "for a number that stands for nothing"
 
 _ALWAYS = ("passages", "rule", "key", "language")
 _EXTRACTOR = Enricher(

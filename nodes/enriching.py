@@ -104,7 +104,7 @@ def fingerprint(llm: LLM, how: Asking, templates: Sequence[str], *settings: obje
         templates: our templates that the node uses, by name.
         settings: everything else that the answer depends on.
     """
-    texts = [load_template(name, language) for name in templates for language in ("en", "zh")]  # type: ignore[arg-type]
+    texts = [load_template(name, language) for name in templates for language in ("en", "zh")]
     parts = (llm.identity, how.prompt or texts, how.temperature, how.language, *settings)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

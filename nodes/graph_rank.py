@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, PositiveInt
@@ -175,13 +176,8 @@ def ppr(
         return empty
     _tell(seeds, edges, alone, damping)
     scores = page_rank(edges, restart, damping)
-    walk = {id_: float(scores[position]) for id_, position in edges.entities.items()}
-    if passages:
-        by_chunk = {id_: float(scores[position]) for id_, position in edges.chunks.items()}
-        by_chunk |= dict(zip(alone, map(float, scores[len(edges) :]), strict=True))
-    else:
-        by_chunk = _sum_of_entities(view, walk)
-    best = _best(by_chunk, top_k)
+    best = _best(_chunk_scores(view, edges, scores, alone, top_k), top_k)
+    walk = _Walk(edges, scores)
     chunks = kb.fetch(list(best))
     reasons = {chunk.id: {FACTS: _reasons(view, chunk.id, walk, seeds)} for chunk in chunks}
     hits = [chunk_hit(chunk, best[chunk.id], "graph", reasons[chunk.id]) for chunk in chunks]
@@ -246,8 +242,33 @@ def _tell(seeds: SeedWeights, edges: Edges, alone: Sequence[str], damping: float
     )
 
 
-def _sum_of_entities(view: GraphView, walk: Mapping[str, float]) -> dict[str, float]:
-    return {id_: math.fsum(walk[entity] for entity in view.entities_in(id_)) for id_ in view.chunk_ids}
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How often a walk came by each entity, looked up by id."""
+
+    edges: Edges
+    scores: NDArray[np.float64]
+
+    def __getitem__(self, entity_id: str) -> float:
+        return float(self.scores[self.edges.entities[entity_id]])
+
+
+def _chunk_scores(
+    view: GraphView, edges: Edges, scores: NDArray[np.float64], alone: Sequence[str], top_k: int
+) -> dict[str, float]:
+    """Return the scores of chunks, among them the best ones."""
+    import numpy as np
+
+    if not edges.chunks:
+        walk = _Walk(edges, scores)
+        return {id_: math.fsum(walk[entity] for entity in view.entities_in(id_)) for id_ in view.chunk_ids}
+    ids = list(edges.chunks)
+    placed = scores[len(edges.entities) : len(edges)]
+    # Chunks stand in order of their ids, which a stable sort keeps among equals.
+    best = np.argsort(-placed.round(_DIGITS), kind="stable")[:top_k]
+    return {ids[place]: float(placed[place]) for place in best} | dict(
+        zip(alone, map(float, scores[len(edges) :]), strict=True)
+    )
 
 
 def _best(by_chunk: Mapping[str, float], top_k: int) -> dict[str, float]:
@@ -256,7 +277,7 @@ def _best(by_chunk: Mapping[str, float], top_k: int) -> dict[str, float]:
     return dict(sorted(reached, key=lambda item: (-item[1], item[0]))[:top_k])
 
 
-def _reasons(view: GraphView, chunk_id: str, walk: Mapping[str, float], seeds: SeedWeights) -> list[JsonValue]:
+def _reasons(view: GraphView, chunk_id: str, walk: _Walk, seeds: SeedWeights) -> list[JsonValue]:
     """Return why the walk came to a chunk: what it states of the heaviest seeds, else of what the walk passed most.
 
     A chunk that states no fact names the entities that it has in common with the walk.

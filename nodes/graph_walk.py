@@ -89,14 +89,15 @@ def follow(
     kb: KnowledgeBase,
     limit_per_hop: HowManyFacts = 1000,
     either_way: bool = False,
+    may_return: bool = False,
     where: Where | None = None,
 ) -> SubGraph:
     """Follow a path of relations from entities; what it leads to stands at the ends of the paths.
 
     The retrieval of RoG (Luo et al. 2024). A hop is the name of a relation, whatever its case, with `_` or a blank
     between words, and `~` before it for the inverse, from object to subject: from a film `[directed_by, ~directed_by]`
-    leads to the other films of its director. No walk goes straight back over the fact on which it came. All facts on
-    complete walks are kept, with one path for each fact of the last hop; `graph.frontier` gives the last entities.
+    leads to the other films of its director. All facts on complete walks are kept, with one path for each fact of the
+    last hop; `graph.frontier` gives the last entities.
 
     Args:
         seeds: where to begin; without any, and without a relation, nothing is found.
@@ -104,8 +105,9 @@ def follow(
         kb: the knowledge base.
         limit_per_hop: how many facts are walked in one hop at most, the heaviest of each entity first; a note in the
             trace says when that left something out.
-        either_way: walk facts against the direction of their relation as well, as far as a path from a model cannot be
-            trusted to have the direction right.
+        either_way: walk facts against the direction of their relation as well, where a model that planned the path
+            cannot be trusted to have the direction right.
+        may_return: whether a walk may end where one began; else "films by the director of X" does not find X.
         where: only what chunks contribute that fulfil these conditions; nothing else is walked over.
 
     Raises:
@@ -117,7 +119,7 @@ def follow(
     if not seeds.links or not relations:
         return SubGraph()
     view = kb.graph(where)
-    return _follow(view, start_of(view, seeds), relations, limit_per_hop, either_way)
+    return _follow(view, start_of(view, seeds), relations, limit_per_hop, either_way, may_return)
 
 
 @node(
@@ -136,6 +138,7 @@ def walk_paths(
     kb: KnowledgeBase,
     limit_per_hop: HowManyFacts = 1000,
     either_way: bool = False,
+    may_return: bool = False,
     where: Where | None = None,
 ) -> SubGraph:
     """Follow several paths of relations, as `graph.follow` does each, and put together what they lead to.
@@ -148,6 +151,7 @@ def walk_paths(
         kb: the knowledge base.
         limit_per_hop: how many facts are walked in one hop at most, the heaviest of each entity first.
         either_way: walk facts against the direction of their relation as well.
+        may_return: whether a walk may end where one began.
         where: only what chunks contribute that fulfil these conditions; nothing else is walked over.
 
     Raises:
@@ -163,7 +167,9 @@ def walk_paths(
     view = kb.graph(where)
     begin = start_of(view, seeds)
     return merge(
-        FanIn({str(n): _follow(view, begin, path, limit_per_hop, either_way) for n, path in enumerate(wanted)})
+        FanIn(
+            {str(n): _follow(view, begin, path, limit_per_hop, either_way, may_return) for n, path in enumerate(wanted)}
+        )
     )
 
 
@@ -172,10 +178,12 @@ def _check_length(relations: RelationPath) -> None:
         raise NodeInputError(f"A path of relations has {len(relations)} hops; at most 6 are followed.", kind="input")
 
 
-def _follow(view: GraphView, begin: tuple[str, ...], relations: RelationPath, limit: int, either_way: bool) -> SubGraph:
+def _follow(
+    view: GraphView, begin: tuple[str, ...], relations: RelationPath, limit: int, either_way: bool, may_return: bool
+) -> SubGraph:
     shown = " / ".join(relations)
     hops = [Relation.read(text) for text in relations]
-    found = follow_from(view, begin, hops, limit=limit, either_way=either_way)
+    found = follow_from(view, begin, hops, limit=limit, either_way=either_way, may_return=may_return)
     if found.cut:
         report_note(f"{shown}: more than {limit} facts in hop {', '.join(map(str, found.cut))}; the rest was left out")
     if found.hops < len(hops):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -187,7 +187,7 @@ class _Step:
     start: str
     end: str
     before: int | None
-    """The place of a step of the hop before that leads here."""
+    """The place of the first step of the hop before that leads here."""
 
 
 @dataclass(frozen=True)
@@ -196,15 +196,19 @@ class Followed:
 
     sub_graph: SubGraph
     hops: int
-    cut: tuple[int, ...] = field(default=())
+    cut: tuple[int, ...] = ()
 
 
 def follow_from(
-    view: GraphView, seeds: Sequence[str], relations: Sequence[Relation], *, limit: int, either_way: bool = False
+    view: GraphView,
+    seeds: Sequence[str],
+    relations: Sequence[Relation],
+    *,
+    limit: int,
+    either_way: bool = False,
+    may_return: bool = False,
 ) -> Followed:
     """Walk along a relation path from all seeds at once, and keep the facts that lie on a complete walk.
-
-    No walk goes back at once over the fact on which it came, so "films by the director of X" does not find X.
 
     Args:
         view: the graph.
@@ -212,26 +216,27 @@ def follow_from(
         relations: the hops, in order.
         limit: how many facts are walked in one hop at most, the first ones and the heaviest.
         either_way: walk facts against the direction of their relation as well.
+        may_return: whether a walk may end at a seed.
 
     Returns:
         All facts on complete walks, in order of hops, and one path for each fact of the last hop.
     """
     layers: list[list[_Step]] = []
     cut: list[int] = []
-    arrived: dict[str, list[int]] = {seed: [] for seed in seeds}
-    for relation in relations:
-        layer = _next_layer(view, layers, arrived, relation, limit + 1, either_way)
+    arrived: dict[str, int | None] = dict.fromkeys(seeds)
+    for hop, relation in enumerate(relations, start=1):
+        closed = frozenset(seeds) if hop == len(relations) and not may_return else frozenset()
+        layer = _next_layer(view, arrived, relation, limit + 1, either_way, closed)
         if not layer:
-            return Followed(make_sub_graph(view.entities, seeds, (), ()), len(layers), tuple(cut))
+            return Followed(make_sub_graph(view.entities, seeds, (), ()), hop - 1, tuple(cut))
         if len(layer) > limit:
-            cut.append(len(layers) + 1)
+            cut.append(hop)
         layers.append(layer[:limit])
         arrived = {}
         for place, step in enumerate(layers[-1]):
-            arrived.setdefault(step.end, []).append(place)
+            arrived.setdefault(step.end, place)
     facts = {step.fact.id: step.fact for layer in _complete(layers) for step in layer}
-    last = layers[-1] if layers else []
-    walks = (_walk_to(layers, place) for place in range(len(last)))
+    walks = (_walk_to(layers, place) for place in range(len(layers[-1]) if layers else 0))
     paths = [
         make_path(view.entities, [walk[0].start, *(s.end for s in walk)], [s.fact for s in walk]) for walk in walks
     ]
@@ -240,20 +245,18 @@ def follow_from(
 
 def _next_layer(
     view: GraphView,
-    layers: Sequence[Sequence[_Step]],
-    arrived: Mapping[str, Sequence[int]],
+    arrived: Mapping[str, int | None],
     relation: Relation,
     most: int,
     either_way: bool,
+    closed: Collection[str],
 ) -> list[_Step]:
     layer: list[_Step] = []
-    for start, places in arrived.items():
+    for start, before in arrived.items():
         leading = (f for f in view.facts_of(start) if relation.leads_on(f, start, either_way=either_way))
         for fact in sorted(leading, key=by_weight):
-            before = next((place for place in places if layers[-1][place].fact.id != fact.id), None)
-            if layers and before is None:
-                continue
-            layer.append(_Step(fact, start, fact.other_end(start), before))
+            if (end := fact.other_end(start)) not in closed:
+                layer.append(_Step(fact, start, end, before))
             if len(layer) == most:
                 return layer
     return layer
@@ -263,13 +266,8 @@ def _complete(layers: Sequence[Sequence[_Step]]) -> list[list[_Step]]:
     """Return the steps of every hop from which some walk reaches the last one."""
     kept: list[list[_Step]] = []
     for layer in reversed(layers):
-        if not kept:
-            kept.append(list(layer))
-            continue
-        leaving: dict[str, set[str]] = {}
-        for step in kept[-1]:
-            leaving.setdefault(step.start, set()).add(step.fact.id)
-        kept.append([step for step in layer if leaving.get(step.end, set()) - {step.fact.id}])
+        leaving = {step.start for step in kept[-1]} if kept else {step.end for step in layer}
+        kept.append([step for step in layer if step.end in leaving])
     return kept[::-1]
 
 

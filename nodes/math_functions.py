@@ -230,9 +230,9 @@ def _abs(value: Any) -> Any:
 def _date(year: Any, month: Any = None, day: Any = None) -> Period:
     if isinstance(year, str):
         return as_period(read_value(year))
-    parts = [None if part is None else number_of(scalar(part)) for part in (year, month, day)]
+    month, day = (None if part is None else number_of(scalar(part)) for part in (month, day))
     try:
-        return period(*parts)
+        return period(number_of(scalar(year)), month, day)
     except (ValueError, TypeError) as error:
         raise MathError(f"there is no such date: {error}") from None
 

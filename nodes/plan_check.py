@@ -66,12 +66,13 @@ def unknowns(step: LogicStep) -> tuple[Slot, ...]:
     return tuple(slot for slot in (step.s, step.o) if slot is not None and not slot.names)
 
 
-def check_steps(steps: Sequence[LogicStep], *, lost: Collection[str] = ()) -> list[str]:
+def check_steps(steps: Sequence[LogicStep], *, lost: Collection[str] = (), since: int = 1) -> list[str]:
     """Return what is wrong with a plan, one sentence each; empty when it can run.
 
     Args:
         steps: the steps in order.
-        lost: variables that earlier rounds looked for in vain, and that no step may build on.
+        lost: variables that earlier steps looked for in vain.
+        since: the first step that may not build on them.
     """
     if not steps:
         return ["The plan has no step."]
@@ -80,7 +81,7 @@ def check_steps(steps: Sequence[LogicStep], *, lost: Collection[str] = ()) -> li
         return [f"The steps have to be numbered 1 to {len(steps)} in order, but they are numbered {numbers}."]
     found = [sentence for step in steps for sentence in _shape(step)]
     found += _check_output(steps)
-    found += _check_variables(steps, lost)
+    found += _check_variables(steps, lost, since)
     return found + _check_cycles(steps)
 
 
@@ -108,6 +109,8 @@ def _shape(step: LogicStep) -> Iterator[str]:
 
 
 def _retrieve_shape(step: LogicStep) -> Iterator[str]:
+    if step.out_alias and not step.slots:  # retrieval for the question's own words
+        return
     missing = [word for word, slot in (("subject", step.s), ("predicate", step.p), ("object", step.o)) if slot is None]
     alone = step.s is not None and step.s.mention and len(missing) == 2  # "who is X?" asks about X alone
     if missing and not alone:
@@ -130,7 +133,7 @@ def _check_output(steps: Sequence[LogicStep]) -> list[str]:
     return []
 
 
-def _check_variables(steps: Sequence[LogicStep], lost: Collection[str]) -> list[str]:
+def _check_variables(steps: Sequence[LogicStep], lost: Collection[str], since: int) -> list[str]:
     made_by = introduced(steps)
     found: list[str] = []
     for step in steps:
@@ -138,9 +141,9 @@ def _check_variables(steps: Sequence[LogicStep], lost: Collection[str]) -> list[
         slots = {slot.alias for slot in step.slots}
         for name in uses(step):
             maker = made_by.get(name)
-            if name in lost and maker is not None and maker < step.n:
+            if name in lost and step.n >= since and maker is not None and maker < since:
                 found.append(f"Step {step.n} uses `{name}`, for which nothing was found; ask for it under a new name.")
-            elif maker is None and _LOOKS_LIKE_VARIABLE.fullmatch(name):
+            elif maker is None and (step.op == "output" or _LOOKS_LIKE_VARIABLE.fullmatch(name)):
                 found.append(f"Step {step.n} uses `{name}`, which no step introduces.")
             elif maker is not None and maker > step.n:
                 found.append(f"Step {step.n} uses `{name}`, which only step {maker} introduces.")

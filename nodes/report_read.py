@@ -65,11 +65,10 @@ def search(
     """
     if not query.text.strip():
         raise NodeInputError("report.search: the question is empty; give it a text to search for")
-    reports = {each.id: each for each in kb.reports(where) if max_level is None or each.level <= max_level}
-    if not reports:
-        return Ranking(route=REPORTS, score_kind="cosine")
-    # A limit of levels is not known to the store, so as many are asked for as there may be of all levels before.
-    wanted = top_k if max_level is None else max(top_k, len(kb.reports(where)))
+    seen = kb.reports(where)
+    reports = {each.id: each for each in seen if max_level is None or each.level <= max_level}
+    # The store knows nothing of levels: the reports of finer ones must not take the places of the others.
+    wanted = top_k + len(seen) - len(reports)
     vector = embedder.embed_query(query.text)
     near = kb.search_graph("report", vector, embedder=embedder.identity, top_k=wanted, where=where)
     found = [(reports[id_], score) for id_, score in near if id_ in reports][:top_k]

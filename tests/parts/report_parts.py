@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ragbraid.flows.scripted_rules import ChatRequest
 from ragbraid.registry.graph import Entity, Fact, make_entity, make_fact
 from ragbraid.registry.graph_names import entity_id
 from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple, parts_of
 from ragbraid.registry.graph_view import GraphView
+from ragbraid.registry.resources import LLM
 
 TRIANGLES = [
     ("a", "b", 1.0), ("b", "c", 1.0), ("a", "c", 1.0), ("d", "e", 1.0), ("e", "f", 1.0), ("d", "f", 1.0),
@@ -50,3 +52,17 @@ def weighted(edges: Iterable[tuple[str, str, float]], alone: Sequence[str] = ())
 
 def ids(*names: str) -> tuple[str, ...]:
     return tuple(entity_id(name) for name in names)
+
+
+def shown(request: ChatRequest) -> str:
+    """What the user messages show; a request to repair an answer has several."""
+    return "\n".join(str(message["content"]) for message in request.messages if message["role"] == "user")
+
+
+class SameModel:
+    """The scripted model under one identity, whatever port its server has."""
+
+    identity = "scripted"
+
+    def __init__(self, llm: LLM) -> None:
+        self.complete, self.extract = llm.complete, llm.extract

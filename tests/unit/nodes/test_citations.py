@@ -83,3 +83,25 @@ def test_quotes_are_compared_after_nfkc_and_without_white_space(quote: str, hit:
 def test_an_answer_without_citations_stays_as_it_is() -> None:
     cited = resolve_citations("  Nothing cited. ", [], HITS)
     assert (cited.text, cited.citations, cited.unknown) == ("Nothing cited.", (), 0)
+
+
+FACT = Hit(
+    id="fact:1", text="Acme based in Paris", score=1, rank=1, score_kind="cosine", kind="fact", document_id="d1",
+    source="a.md", metadata={"chunk_ids": ["c7", "c9"]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["fact", "entity", "report"])
+def test_what_comes_from_chunks_is_cited_as_the_first_of_them_with_a_quote_of_what_was_shown(kind: str) -> None:
+    hit = FACT.model_copy(update={"kind": kind})
+    cited = resolve_citations("In Paris [1].", [(1, "based in Paris")], [hit])
+    (citation,) = cited.citations
+    assert (citation.chunk_id, citation.document_id, citation.source) == ("c7", "d1", "a.md")
+    assert (citation.quote, citation.verified) == ("based in Paris", True)
+
+
+def test_a_fact_without_a_chunk_is_cited_as_itself_and_a_chunk_never_as_another() -> None:
+    bare = FACT.model_copy(update={"metadata": {}})
+    chunk = HITS[0].model_copy(update={"metadata": {"chunk_ids": ["of the author"]}})
+    cited = resolve_citations("Paris [1], nine [2].", [], [bare, chunk])
+    assert [citation.chunk_id for citation in cited.citations] == ["fact:1", "a"]

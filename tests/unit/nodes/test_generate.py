@@ -7,10 +7,11 @@ from reasoning_parts import ATTACK, assert_contained
 
 from ragbraid.flows.scripted_llm import ScriptedLLM
 from ragbraid.flows.scripted_rules import ChatRequest, Rule
+from ragbraid.nodes.fuse import append
 from ragbraid.nodes.generate import answer, closed_book, extract
 from ragbraid.nodes.resource_openai import openai_chat
 from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.contracts import Answer, Hit, Ranking
+from ragbraid.registry.contracts import Answer, FanIn, Hit, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.node import PromptFile, contract_of
 from ragbraid.registry.resources import LLM
@@ -74,6 +75,30 @@ def test_a_passage_beyond_max_passages_is_not_shown_and_cannot_be_cited() -> Non
     assert TEXTS[1] in sent.user
     assert TEXTS[2] not in sent.user
     assert (found.text, found.unknown_citations) == ("At 18:00 [1]. 25 metres.", 1)
+
+
+def test_facts_are_shown_and_cited_beside_chunks_and_never_in_place_of_one_another() -> None:
+    facts = [
+        Hit(
+            id=f"fact:{n}", text=text, score=1 / n, rank=n, score_kind="cosine", kind="fact", source=f"{chunk_id}.md",
+            metadata={"chunk_ids": [chunk_id]},
+        )
+        for n, (text, chunk_id) in enumerate([("The library closes at 18:00", "c8"), ("Ann runs the pool", "c3")], 1)
+    ]  # fmt: skip
+    found_facts = Ranking(hits=tuple(facts), route="facts", score_kind="cosine")
+    evidence = append(FanIn(facts=found_facts, chunks=ranking()))
+    said = draft("At 18:00 [1][4]; Ann runs the pool [2] of 25 metres [5].", (1, "closes at 18:00"), (5, "25 metres"))
+    found, sent = ask(said, evidence)
+    assert all(text in sent.user for text in (*TEXTS, facts[0].text, facts[1].text))
+    assert found.text == "At 18:00 [1][2]; Ann runs the pool [3] of 25 metres [4]."
+    assert [(c.chunk_id, c.source) for c in found.citations] == [
+        ("c8", "c8.md"),
+        ("c2", "2.md"),
+        ("c3", "c3.md"),
+        ("c3", "3.md"),
+    ]
+    assert [c.verified for c in found.citations] == [True, False, False, True]
+    assert found.unknown_citations == 0
 
 
 def test_an_answer_without_citations_is_flagged_as_degraded() -> None:
