@@ -36,13 +36,13 @@ def resolve_citations(text: str, quotes: Sequence[tuple[int, str]], hits: Sequen
         quotes: pairs of passage number and quote, as the model listed them.
         hits: the passages in the order of their numbers, from 1.
     """
-    marked = [number for match in _MARKER.finditer(text) for number in _numbers(match)]
+    marked = marked_numbers(text)
     listed = [number for number, _ in quotes]
     known = range(1, len(hits) + 1)
     order = list(dict.fromkeys(number for number in (*marked, *listed) if number in known))
     renumbered = {old: new for new, old in enumerate(order, start=1)}
     unmarked = [number for number in order if number not in marked]
-    written = _MARKER.sub(lambda match: _rewritten(match, renumbered), text).strip()
+    written = renumber_markers(text, {old: [new] for old, new in renumbered.items()})
     if unmarked:
         written = f"{written} " + "".join(f"[{renumbered[number]}]" for number in unmarked)
     citations = tuple(
@@ -50,6 +50,16 @@ def resolve_citations(text: str, quotes: Sequence[tuple[int, str]], hits: Sequen
         for number in order
     )
     return CitedText(written, citations, len({*marked, *listed} - set(known)))
+
+
+def marked_numbers(text: str) -> list[int]:
+    """Return the numbers of all markers of a text, in order."""
+    return [number for match in _MARKER.finditer(text) for number in _numbers(match)]
+
+
+def renumber_markers(text: str, numbers: Mapping[int, Sequence[int]]) -> str:
+    """Return a text with other numbers in its markers: each becomes those that stand for it, and goes without any."""
+    return _MARKER.sub(lambda match: _rewritten(match, numbers), text).strip()
 
 
 def without_markers(text: str) -> str:
@@ -61,8 +71,8 @@ def _numbers(match: re.Match[str]) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]+", match[2])]
 
 
-def _rewritten(match: re.Match[str], renumbered: Mapping[int, int]) -> str:
-    kept = dict.fromkeys(renumbered[number] for number in _numbers(match) if number in renumbered)
+def _rewritten(match: re.Match[str], numbers: Mapping[int, Sequence[int]]) -> str:
+    kept = dict.fromkeys(new for old in _numbers(match) for new in numbers.get(old, ()))
     return match[1] + "".join(f"[{number}]" for number in kept) if kept else ""
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt
 from ragbraid.nodes.citations import without_markers
 from ragbraid.nodes.reason_atoms import propose_subquestions, select_atom
 from ragbraid.nodes.reason_forms import NextQuestion, NextThought, Revision, ThoughtsDraft
+from ragbraid.nodes.reason_points import map_points, reduce_points
 from ragbraid.nodes.reason_segments import best_segment, decide_retrieval, write_segment
 from ragbraid.nodes.reasoning import (
     Asking,
@@ -40,8 +41,10 @@ __all__ = [
     "decide_retrieval",
     "draft_thoughts",
     "follow_up",
+    "map_points",
     "next_thought",
     "propose_subquestions",
+    "reduce_points",
     "revise_thought",
     "select_atom",
     "write_segment",
