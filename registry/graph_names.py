@@ -26,10 +26,11 @@ def normalize_name(name: str) -> str:
     """Return what two spellings of one name share: NFKC, case folded, without marks around it.
 
     Letters of every script stay: the ASCII-only normalisation of HippoRAG 2 empties names in other scripts, and where
-    case counts, as in LightRAG, one thing becomes two entities. Empty for what holds no letter and no digit.
+    case counts, as in LightRAG, one thing becomes two entities. Empty for what is punctuation alone; the film "$" is a
+    name.
     """
     normal = tidy_name(unicodedata.normalize("NFKC", name).casefold())
-    return _without_edges(normal, _EDGES) if any(map(str.isalnum, normal)) else ""
+    return _without_edges(normal, _EDGES) if any(unicodedata.category(char)[0] in "LNS" for char in normal) else ""
 
 
 def entity_id(name: str) -> str:

@@ -80,7 +80,7 @@ def parts_of(chunk_id: str, graph: ChunkGraph) -> tuple[dict[str, EntityPart], d
 
     What a chunk says twice counts once: of several mentions the first spelling, the first known type and the longest
     description stay, of several triples the greatest weight. A fact between a thing and itself is left out; a name
-    without a letter or digit is none.
+    of punctuation alone is none.
     """
     mentions: dict[str, list[Mention]] = {}
     triples: dict[str, list[Triple]] = {}
