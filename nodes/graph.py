@@ -9,6 +9,7 @@ from ragbraid.nodes.graph_prune import prune_entities, prune_relations
 from ragbraid.nodes.graph_rank import ppr, seed, seed_entities
 from ragbraid.nodes.graph_select import exact, fuzzy, pick_facts
 from ragbraid.nodes.graph_walk import explore, follow, walk_paths
+from ragbraid.nodes.report_local import local_facts, text_units
 
 __all__ = [
     "endpoints",
@@ -23,6 +24,7 @@ __all__ = [
     "frontier",
     "fuzzy",
     "link",
+    "local_facts",
     "mentions",
     "merge",
     "pick_facts",
@@ -34,6 +36,7 @@ __all__ = [
     "seed",
     "seed_entities",
     "spot",
+    "text_units",
     "to_chunks",
     "walk_paths",
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from ragbraid.nodes.graph_hits import in_order, only
+from ragbraid.nodes.graph_hits import in_order, only, with_places
 from ragbraid.nodes.reasoning import has_evidence
 from ragbraid.nodes.report_context import count_tokens
 from ragbraid.nodes.report_hits import antichain, deepest_reports, report_hit
@@ -75,7 +75,7 @@ def search(
     kept = [report_hit(report, score, "cosine") for report, score in found if min_score is None or score >= min_score]
     if found and not kept:
         report_note(f"no report reached `min_score` {min_score:g}; the best of {len(found)} had {found[0][1]:.3f}")
-    return Ranking.from_hits(kept, route=REPORTS, score_kind="cosine")
+    return _placed(Ranking.from_hits(kept, route=REPORTS, score_kind="cosine"), kb)
 
 
 @node(
@@ -103,9 +103,14 @@ def select(*, kb: KnowledgeBase, level: NonNegativeInt = 2, where: Where | None 
         ServiceError: the store failed.
     """
     chosen = antichain(kb.reports(where), level)
-    return Ranking.from_hits(
-        (report_hit(each, each.rating, "model") for each in chosen), route=REPORTS, score_kind="model"
-    )
+    hits = (report_hit(each, each.rating, "model") for each in chosen)
+    return _placed(Ranking.from_hits(hits, route=REPORTS, score_kind="model"), kb)
+
+
+def _placed(ranking: Ranking, kb: KnowledgeBase) -> Ranking:
+    """Give reports the place of their first chunk, for citations, but not its title: they are about more than that."""
+    placed = with_places(ranking, kb)
+    return placed.model_copy(update={"hits": tuple(hit.model_copy(update={"title": None}) for hit in placed)})
 
 
 @node(
@@ -145,7 +150,7 @@ def of_entities(
     reports = {each.id: each for each in home.values() if each.id in matched}
     ordered = sorted(reports.values(), key=lambda each: (-matched[each.id], -each.rating, each.id))
     ranking = in_order((report_hit(each, 1.0, "rank") for each in ordered[:top_k]), route=REPORTS)
-    return ranking.model_copy(update={"degraded": entities.degraded, "error": entities.error})
+    return _placed(ranking, kb).model_copy(update={"degraded": entities.degraded, "error": entities.error})
 
 
 @node(

@@ -128,8 +128,7 @@ def test_what_the_spelling_falls_short_of_stands_in_the_trace() -> None:
     said = link_in(FILMS, "Inceptive", "Zzz")
     # "incepti" is common: 2 * 7 of 9 + 9 letters.
     assert said.notes == [
-        "`Inceptive` was linked to nothing: `fuzzy_min` 0.9 removed 1, "
-        "the best of them Inception (Other, 0.778 by fuzzy)",
+        "`Inceptive` was linked to nothing: `fuzzy_min` 0.9 removed 1, the best of them Inception (Other, 0.778 by fuzzy)",
         "`Zzz` was linked to nothing: the graph has no name like it",
     ]
     assert said.value == EntityLinks(unlinked=("Inceptive", "Zzz"))
@@ -212,10 +211,9 @@ def test_a_name_that_was_found_is_not_embedded(kb: QdrantKnowledgeBase) -> None:
 def test_the_best_that_the_threshold_removed_stands_in_the_trace(kb: QdrantKnowledgeBase) -> None:
     said = mean(kb, "the company", min_score=0.995)
     assert said.value.unlinked == ("the company",)
-    assert said.notes == [
-        "`the company` was linked to nothing: `min_score` 0.995 removed 5, "
-        "the best of them secret @0.99 (Other, 0.990 by embedding)"
-    ]
+    (note,) = said.notes
+    assert note.startswith("`the company` was linked to nothing: `min_score` 0.995 removed 5, the best of them secret")
+    assert note.endswith("secret @0.99 (Other, 0.990 by embedding)")
 
 
 def test_with_types_the_question_is_compared_with_what_is_said_about_entities(kb: QdrantKnowledgeBase) -> None:

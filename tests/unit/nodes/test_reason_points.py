@@ -182,7 +182,7 @@ def test_points_that_do_not_fit_are_told_and_repetitions_take_no_room() -> None:
     )
     found = ask(reduce_points, QUESTION, (many,), rules=summary("So [2]."), max_input_tokens=22)
     assert "1. Same.\n2. Point number 17.\n" in found.sent.user
-    assert found.step.notes == ["46 points did not fit into `max_input_tokens` and were left out"]
+    assert found.step.notes == ["45 points did not fit into `max_input_tokens` and were left out"]
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
