@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from ragbraid.nodes.report_rate import rate
 from ragbraid.nodes.report_read import batches, of_entities, search, select
 from ragbraid.nodes.report_write import write
 
-__all__ = ["batches", "of_entities", "search", "select", "write"]
+__all__ = ["batches", "of_entities", "rate", "search", "select", "write"]

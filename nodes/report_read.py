@@ -75,7 +75,7 @@ def search(
     kept = [report_hit(report, score, "cosine") for report, score in found if min_score is None or score >= min_score]
     if found and not kept:
         report_note(f"no report reached `min_score` {min_score:g}; the best of {len(found)} had {found[0][1]:.3f}")
-    return _placed(Ranking.from_hits(kept, route=REPORTS, score_kind="cosine"), kb)
+    return with_report_places(Ranking.from_hits(kept, route=REPORTS, score_kind="cosine"), kb)
 
 
 @node(
@@ -104,10 +104,10 @@ def select(*, kb: KnowledgeBase, level: NonNegativeInt = 2, where: Where | None 
     """
     chosen = antichain(kb.reports(where), level)
     hits = (report_hit(each, each.rating, "model") for each in chosen)
-    return _placed(Ranking.from_hits(hits, route=REPORTS, score_kind="model"), kb)
+    return with_report_places(Ranking.from_hits(hits, route=REPORTS, score_kind="model"), kb)
 
 
-def _placed(ranking: Ranking, kb: KnowledgeBase) -> Ranking:
+def with_report_places(ranking: Ranking, kb: KnowledgeBase) -> Ranking:
     """Give reports the place of their first chunk, for citations, but not its title: they are about more than that."""
     placed = with_places(ranking, kb)
     return placed.model_copy(update={"hits": tuple(hit.model_copy(update={"title": None}) for hit in placed)})
@@ -150,7 +150,7 @@ def of_entities(
     reports = {each.id: each for each in home.values() if each.id in matched}
     ordered = sorted(reports.values(), key=lambda each: (-matched[each.id], -each.rating, each.id))
     ranking = in_order((report_hit(each, 1.0, "rank") for each in ordered[:top_k]), route=REPORTS)
-    return _placed(ranking, kb).model_copy(update={"degraded": entities.degraded, "error": entities.error})
+    return with_report_places(ranking, kb).model_copy(update={"degraded": entities.degraded, "error": entities.error})
 
 
 @node(
