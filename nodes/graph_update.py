@@ -6,7 +6,7 @@ in those of chunks that came, and touches nothing else; what stands afterwards i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,7 @@ from ragbraid.nodes.graph_neighbours import NeighbourUpdate
 from ragbraid.nodes.graph_records import entity_parts, entity_records, fact_parts, fact_record, read_report
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, parts_of
-from ragbraid.registry.graph_store import GraphRecord, GraphStore, RecordKind
+from ragbraid.registry.graph_store import GraphRecord, GraphStore, RecordKind, StoredRecord
 
 if TYPE_CHECKING:
     from ragbraid.registry.resources import Matrix, Vector
@@ -35,6 +35,11 @@ class GraphChanges:
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.came)
+
+    @property
+    def chunk_ids(self) -> frozenset[str]:
+        """The chunks that changed."""
+        return frozenset(self.gone) | frozenset(self.came)
 
 
 @dataclass
@@ -74,8 +79,8 @@ class GraphUpdate:
         """
         if changes:
             self._graph.create(self._dimension)
-            touched = _touched(changes)
-            wanted = self._wanted_entities(touched, changes) + self._wanted_facts(touched, changes)
+            touched, changed = _touched(changes), changes.chunk_ids
+            wanted = self._wanted_entities(touched, changed) + self._wanted_facts(touched, changed)
             self._compare(wanted, touched.places(), force=force)
             self._retire_reports(changes)
         self._unwritten = set(self._work.embed)
@@ -108,30 +113,33 @@ class GraphUpdate:
         self._remove_strays()
         self._graph.flush()
 
-    def _wanted_entities(self, touched: _Touched, changes: GraphChanges) -> list[GraphRecord]:
-        stored = self._graph.read("entity", generation=self._committed, keys=touched.entities)
-        before = {each.record.key: entity_parts(each.record) for each in stored}
+    def _wanted_entities(self, touched: _Touched, changed: frozenset[str]) -> list[GraphRecord]:
+        before = {each.record.key: entity_parts(each.record) for each in self._stored("entity", touched.entities)}
         wanted: list[GraphRecord] = []
         for key, new in touched.entities.items():
-            if parts := _replace_parts(before.get(key, ()), new, changes):
+            if parts := _replace_parts(before.get(key, ()), new, changed):
                 wanted += entity_records(key, parts, self._embedder)
         return wanted
 
-    def _wanted_facts(self, touched: _Touched, changes: GraphChanges) -> list[GraphRecord]:
-        stored = self._graph.read("fact", generation=self._committed, keys=touched.facts)
-        before = {each.record.key: fact_parts(each.record) for each in stored}
+    def _wanted_facts(self, touched: _Touched, changed: frozenset[str]) -> list[GraphRecord]:
+        before = {each.record.key: fact_parts(each.record) for each in self._stored("fact", touched.facts)}
         return [
             fact_record(key, parts, self._embedder)
             for key, new in touched.facts.items()
-            if (parts := _replace_parts(before.get(key, ()), new, changes))
+            if (parts := _replace_parts(before.get(key, ()), new, changed))
         ]
+
+    def _stored(self, kind: RecordKind, keys: Collection[str], *, with_vectors: bool = False) -> Iterator[StoredRecord]:
+        """Yield what the committed generation has under these keys; the first one looks up nothing."""
+        if self._committed:
+            yield from self._graph.read(kind, generation=self._committed, keys=keys, with_vectors=with_vectors)
 
     def _compare(self, wanted: Sequence[GraphRecord], touched: Mapping[RecordKind, set[str]], *, force: bool) -> None:
         """Find out which records are new, changed or gone, and which of them have a vector already."""
         before = {
             each.record.place: each
             for kind, keys in touched.items()
-            for each in self._graph.read(kind, generation=self._committed, keys=keys, with_vectors=True)
+            for each in self._stored(kind, keys, with_vectors=True)
         }
         killed = {each.record.place: each for each in self._graph.written(self._next, with_vectors=True)}
         for record in wanted:
@@ -159,7 +167,7 @@ class GraphUpdate:
 
     def _retire_reports(self, changes: GraphChanges) -> None:
         """Take out the reports about anything that has changed: a reader must not be told what is gone."""
-        changed = changes.gone.keys() | changes.came.keys()
+        changed = changes.chunk_ids
         for each in self._graph.read("report", generation=self._committed):
             if not changed.isdisjoint(read_report(each.record).chunk_ids):
                 self._work.retire.setdefault("report", set()).add(each.record.key)
@@ -211,6 +219,5 @@ def _touched(changes: GraphChanges) -> _Touched:
     return touched
 
 
-def _replace_parts(before: Iterable[P], new: Sequence[P], changes: GraphChanges) -> list[P]:
-    changed = changes.gone.keys() | changes.came.keys()
+def _replace_parts(before: Iterable[P], new: Sequence[P], changed: frozenset[str]) -> list[P]:
     return [part for part in before if part.chunk_id not in changed] + list(new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from functools import lru_cache
 
 ENTITY_PREFIX = "entity:"
 FACT_PREFIX = "fact:"
@@ -22,6 +23,7 @@ def tidy_name(name: str) -> str:
     return _without_edges(_SPACE_IN_CJK.sub("", _SPACE.sub(" ", name)), _QUOTES)
 
 
+@lru_cache(maxsize=1 << 16)
 def normalize_name(name: str) -> str:
     """Return what two spellings of one name share: NFKC, case folded, without marks around it.
 
