@@ -21,14 +21,12 @@ from ragbraid.nodes.enrich_forms import (
     with_graph,
 )
 from ragbraid.nodes.enriching import Enricher, enrich, fingerprint, language_of, show, stamp_chunk
-from ragbraid.nodes.graph_pmi import CO_OCCURRENCE, Association, associations
+from ragbraid.nodes.graph_pmi import CO_OCCURRENCE, Association, associations, view_of
 from ragbraid.nodes.reasoning import Asking, PromptLanguage, Temperature, ask_in, gather
 from ragbraid.nodes.terms import Term, find_terms
 from ragbraid.registry.context import report_note, report_progress
 from ragbraid.registry.contracts import Chunk, ChunkSet
-from ragbraid.registry.graph import make_entity, make_fact
-from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple, parts_of
-from ragbraid.registry.graph_view import GraphView
+from ragbraid.registry.graph_parts import ChunkGraph, Mention, Triple
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
@@ -212,18 +210,7 @@ def _labels(draft: LabelsDraft, pairs: Sequence[Pair]) -> JsonValue:
 
 def _strongest_pairs(chunks: ChunkSet, min_joint: int, min_pmi: float, most: int) -> dict[str, list[Pair]]:
     """Return for each chunk its pairs that are more than chance, the strongest first, in the chunk's own spelling."""
-    entities: dict[str, list[EntityPart]] = {}
-    facts: dict[str, list[FactPart]] = {}
-    for chunk in chunks.chunks:
-        mentioned, stated = parts_of(chunk.id, chunk.graph or ChunkGraph())
-        for id_, part in mentioned.items():
-            entities.setdefault(id_, []).append(part)
-        for id_, fact in stated.items():
-            facts.setdefault(id_, []).append(fact)
-    view = GraphView(
-        [make_entity(id_, parts) for id_, parts in entities.items()],
-        [make_fact(id_, parts) for id_, parts in facts.items()],
-    )
+    view = view_of(chunks.chunks)
     pairs: dict[str, list[Pair]] = {}
     for id_ in associations(view, min_joint=min_joint, min_pmi=min_pmi, chunks=len(_readable(chunks))):
         for part in view.facts[id_].parts:

@@ -9,10 +9,12 @@ more often than by chance. Divided by `-log2(n_xy / n)` it is at most 1, which t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ragbraid.registry.graph import Fact
+from ragbraid.registry.contracts import Chunk
+from ragbraid.registry.graph import Fact, make_entity, make_fact
+from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, parts_of
 from ragbraid.registry.graph_view import GraphView
 
 CO_OCCURRENCE = "co-occurrence"
@@ -39,6 +41,22 @@ class Association:
         if not self.n_xy:
             return -1.0
         return self.pmi / -math.log2(self.n_xy / self.n) if self.n_xy < self.n else 1.0
+
+
+def view_of(chunks: Iterable[Chunk]) -> GraphView:
+    """Return the graph that chunks make together, as a knowledge base of just these has it, without near names."""
+    entities: dict[str, list[EntityPart]] = {}
+    facts: dict[str, list[FactPart]] = {}
+    for chunk in chunks:
+        mentioned, stated = parts_of(chunk.id, chunk.graph or ChunkGraph())
+        for id_, part in mentioned.items():
+            entities.setdefault(id_, []).append(part)
+        for id_, fact in stated.items():
+            facts.setdefault(id_, []).append(fact)
+    return GraphView(
+        [make_entity(id_, parts) for id_, parts in entities.items()],
+        [make_fact(id_, parts) for id_, parts in facts.items()],
+    )
 
 
 def associate(view: GraphView, fact: Fact, *, chunks: int | None = None) -> Association:
