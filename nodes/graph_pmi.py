@@ -69,7 +69,7 @@ def associate(view: GraphView, fact: Fact, *, chunks: int | None = None) -> Asso
     """
     ends = [set(view.entities[id_].chunk_ids) for id_ in (fact.subject, fact.object)]
     total = view.remember("contributing chunks", _count_chunks) if chunks is None else chunks
-    return Association(total, *map(len, ends), len(ends[0] & ends[1]))
+    return Association(total, len(ends[0]), len(ends[1]), len(ends[0] & ends[1]))
 
 
 def associations(
