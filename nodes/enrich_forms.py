@@ -15,13 +15,14 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue, create_model, model_validator
 
-from ragbraid.nodes.enriching import INCOMPLETE
+from ragbraid.nodes.enriching import INCOMPLETE, Ask, Enricher, enrich
 from ragbraid.nodes.reasoning import Draft
 from ragbraid.registry.context import report_degraded, report_note
-from ragbraid.registry.contracts import Chunk
+from ragbraid.registry.contracts import Chunk, ChunkSet
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.graph_names import normalize_name, tidy_name
 from ragbraid.registry.graph_parts import OTHER, ChunkGraph, Mention, Triple
+from ragbraid.registry.knowledge import KnowledgeBase
 
 MAX_NAME = 256
 """Characters of a name; longer ones are cut, as LightRAG does."""
@@ -288,7 +289,23 @@ def is_without_graph(answer: JsonValue) -> bool:
     return not isinstance(answer, dict) or not (answer.get("mentions") or answer.get("triples"))
 
 
-def report_found(answers: Iterable[JsonValue]) -> None:
+async def add_graphs(
+    enricher: Enricher,
+    chunks: ChunkSet,
+    stamps: Mapping[str, str],
+    ask: Ask,
+    *,
+    kb: KnowledgeBase | None,
+    concurrency: int,
+    max_share: float,
+) -> ChunkSet:
+    """Ask a model about chunks as `enrich` does, and add the graphs in its answers to them."""
+    read = await enrich(enricher, chunks, stamps, ask, kb=kb, concurrency=concurrency, max_share=max_share)
+    _report_found(read.said.values())
+    return read.attach(lambda chunk, said: [with_graph(chunk, graph_of(said))])
+
+
+def _report_found(answers: Iterable[JsonValue]) -> None:
     """Leave in the trace how many entities and facts the chunks gave, and what was left out for which reason."""
     mentions = triples = incomplete = 0
     left_out: Counter[str] = Counter()

@@ -11,22 +11,20 @@ from pydantic import Field, JsonValue, PositiveInt
 from ragbraid.nodes.enrich_forms import (
     GraphDraft,
     TypeNames,
-    graph_of,
+    add_graphs,
     is_without_graph,
     read_entities,
     read_relationships,
-    report_found,
     sized,
     to_answer,
-    with_graph,
 )
 from ragbraid.nodes.enriching import (
     ABOUT_ONE_CHUNK,
     INCOMPLETE,
     Enricher,
-    enrich,
     fingerprint,
     language_of,
+    readable,
     show,
     stamp_chunk,
 )
@@ -112,9 +110,7 @@ async def extract_graph(
     """
     how = Asking(prompt, max_tokens, temperature, language)
     made_by = fingerprint(llm, how, [_EXTRACTOR.name], tuple(types), gleanings, max_records, max_entities)
-    stamps = {
-        c.id: stamp_chunk(_EXTRACTOR, c, made_by, how) for c in chunks.chunks if c.kind != "atom" and c.text.strip()
-    }
+    stamps = {chunk.id: stamp_chunk(_EXTRACTOR, chunk, made_by, how) for chunk in readable(chunks)}
     form = sized(GraphDraft, entities=max_entities, relationships=max_records)
     facts = {"types": types, "max_entities": max_entities, "max_records": max_records}
 
@@ -147,9 +143,9 @@ async def extract_graph(
                 break
         return to_answer(mentions, triples, left_out, **{INCOMPLETE: missed})
 
-    read = await enrich(_EXTRACTOR, chunks, stamps, extract, kb=kb, concurrency=concurrency, max_share=max_empty_share)
-    report_found(read.said.values())
-    return read.attach(lambda chunk, said: [with_graph(chunk, graph_of(said))])
+    return await add_graphs(
+        _EXTRACTOR, chunks, stamps, extract, kb=kb, concurrency=concurrency, max_share=max_empty_share
+    )
 
 
 def _ids(mentions: Sequence[Mention], triples: Sequence[Triple]) -> set[str]:

@@ -13,22 +13,19 @@ from ragbraid.nodes.enrich_forms import (
     EMPTY,
     UNKNOWN_NUMBER,
     LabelsDraft,
-    graph_of,
+    add_graphs,
     relation,
-    report_found,
     sized,
     to_answer,
     with_graph,
 )
-from ragbraid.nodes.enriching import Enricher, enrich, fingerprint, language_of, show, stamp_chunk
-from ragbraid.nodes.graph_pmi import CO_OCCURRENCE, Association, associations
+from ragbraid.nodes.enriching import Enricher, fingerprint, language_of, readable, show, stamp_chunk
+from ragbraid.nodes.graph_pmi import CO_OCCURRENCE, Association, associations, view_of
 from ragbraid.nodes.reasoning import Asking, PromptLanguage, Temperature, ask_in, gather
 from ragbraid.nodes.terms import Term, find_terms
 from ragbraid.registry.context import report_note, report_progress
 from ragbraid.registry.contracts import Chunk, ChunkSet
-from ragbraid.registry.graph import make_entity, make_fact
-from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple, parts_of
-from ragbraid.registry.graph_view import GraphView
+from ragbraid.registry.graph_parts import ChunkGraph, Mention, Triple
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
 from ragbraid.registry.resources import LLM
@@ -79,7 +76,7 @@ def pmi_graph(
         min_pmi: bound above which the PMI of a pair lies; 0 means more often than by chance.
         max_terms: how many terms one chunk gives at most, the most frequent in it first.
     """
-    read = _readable(chunks)
+    read = readable(chunks)
     kept = _shared_terms(read, min_joint, max_terms)
     single = Counter(key for terms in kept.values() for key in terms)
     joint = Counter(pair for terms in kept.values() for pair in combinations(sorted(terms), 2))
@@ -93,10 +90,6 @@ def pmi_graph(
         with_graph(chunk, _graph(kept[chunk.id], pairs)) if chunk.id in kept else chunk for chunk in chunks.chunks
     )
     return chunks.model_copy(update={"chunks": tuple(linked)})
-
-
-def _readable(chunks: ChunkSet) -> list[Chunk]:
-    return [chunk for chunk in chunks.chunks if chunk.kind != "atom" and chunk.text.strip()]
 
 
 def _shared_terms(read: Sequence[Chunk], min_joint: int, max_terms: int) -> dict[str, dict[str, Term]]:
@@ -192,9 +185,9 @@ async def label_pairs(
         draft = await ask_in(language_of(chunk, how), llm, _LABELLER.name, form, values, how)
         return _labels(draft, shown)
 
-    said = await enrich(_LABELLER, chunks, stamps, label, kb=kb, concurrency=concurrency, max_share=max_failed_share)
-    report_found(said.said.values())
-    return said.attach(lambda chunk, answer: [with_graph(chunk, graph_of(answer))])
+    return await add_graphs(
+        _LABELLER, chunks, stamps, label, kb=kb, concurrency=concurrency, max_share=max_failed_share
+    )
 
 
 def _labels(draft: LabelsDraft, pairs: Sequence[Pair]) -> JsonValue:
@@ -212,20 +205,9 @@ def _labels(draft: LabelsDraft, pairs: Sequence[Pair]) -> JsonValue:
 
 def _strongest_pairs(chunks: ChunkSet, min_joint: int, min_pmi: float, most: int) -> dict[str, list[Pair]]:
     """Return for each chunk its pairs that are more than chance, the strongest first, in the chunk's own spelling."""
-    entities: dict[str, list[EntityPart]] = {}
-    facts: dict[str, list[FactPart]] = {}
-    for chunk in chunks.chunks:
-        mentioned, stated = parts_of(chunk.id, chunk.graph or ChunkGraph())
-        for id_, part in mentioned.items():
-            entities.setdefault(id_, []).append(part)
-        for id_, fact in stated.items():
-            facts.setdefault(id_, []).append(fact)
-    view = GraphView(
-        [make_entity(id_, parts) for id_, parts in entities.items()],
-        [make_fact(id_, parts) for id_, parts in facts.items()],
-    )
+    view = view_of(chunks.chunks)
     pairs: dict[str, list[Pair]] = {}
-    for id_ in associations(view, min_joint=min_joint, min_pmi=min_pmi, chunks=len(_readable(chunks))):
+    for id_ in associations(view, min_joint=min_joint, min_pmi=min_pmi, chunks=len(readable(chunks))):
         for part in view.facts[id_].parts:
             if CO_OCCURRENCE in part.keywords and len(found := pairs.setdefault(part.chunk_id, [])) < most:
                 found.append((part.subject, part.object))

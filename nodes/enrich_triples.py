@@ -20,22 +20,20 @@ from ragbraid.nodes.enrich_forms import (
     M,
     OfficialNamesDraft,
     TypeNames,
+    add_graphs,
     cut_name,
-    graph_of,
     is_without_graph,
     read_entities,
-    report_found,
     sized,
     to_answer,
-    with_graph,
 )
 from ragbraid.nodes.enriching import (
     ABOUT_ONE_CHUNK,
     INCOMPLETE,
     Enricher,
-    enrich,
     fingerprint,
     language_of,
+    readable,
     show,
     stamp_chunk,
 )
@@ -271,16 +269,10 @@ async def extract_triples(
     settings = (vars(prompts), tuple(types), schema, max_entities, max_facts)
     made_by = fingerprint(llm, how, used, *settings)
     shown = replace(how, prompt=entities_prompt or names_prompt or facts_prompt)
-    stamps = {
-        chunk.id: stamp_chunk(_EXTRACTOR, chunk, made_by, shown)
-        for chunk in chunks.chunks
-        if chunk.kind != "atom" and chunk.text.strip()
-    }
-    read = await enrich(
+    stamps = {chunk.id: stamp_chunk(_EXTRACTOR, chunk, made_by, shown) for chunk in readable(chunks)}
+    return await add_graphs(
         _EXTRACTOR, chunks, stamps, reader.read, kb=kb, concurrency=concurrency, max_share=max_empty_share
     )
-    report_found(read.said.values())
-    return read.attach(lambda chunk, said: [with_graph(chunk, graph_of(said))])
 
 
 def _predicate_key(predicate: str) -> str:

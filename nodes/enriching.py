@@ -118,6 +118,11 @@ def stamp_chunk(enricher: Enricher, chunk: Chunk, made_by: str, how: Asking, *mo
     )
 
 
+def readable(chunks: ChunkSet) -> list[Chunk]:
+    """Return the chunks that there is something to read in: those that are no atoms and not blank."""
+    return [chunk for chunk in chunks.chunks if chunk.kind != "atom" and chunk.text.strip()]
+
+
 @dataclass(frozen=True)
 class Enriched:
     """The chunks whose sources are finished, and what the model said about them, by id of the chunk."""

@@ -9,10 +9,12 @@ more often than by chance. Divided by `-log2(n_xy / n)` it is at most 1, which t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ragbraid.registry.graph import Fact
+from ragbraid.registry.contracts import Chunk
+from ragbraid.registry.graph import Fact, make_entity, make_fact
+from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, parts_of
 from ragbraid.registry.graph_view import GraphView
 
 CO_OCCURRENCE = "co-occurrence"
@@ -41,6 +43,22 @@ class Association:
         return self.pmi / -math.log2(self.n_xy / self.n) if self.n_xy < self.n else 1.0
 
 
+def view_of(chunks: Iterable[Chunk]) -> GraphView:
+    """Return the graph that chunks make together, as a knowledge base of just these has it, without near names."""
+    entities: dict[str, list[EntityPart]] = {}
+    facts: dict[str, list[FactPart]] = {}
+    for chunk in chunks:
+        mentioned, stated = parts_of(chunk.id, chunk.graph or ChunkGraph())
+        for id_, part in mentioned.items():
+            entities.setdefault(id_, []).append(part)
+        for id_, fact in stated.items():
+            facts.setdefault(id_, []).append(fact)
+    return GraphView(
+        [make_entity(id_, parts) for id_, parts in entities.items()],
+        [make_fact(id_, parts) for id_, parts in facts.items()],
+    )
+
+
 def associate(view: GraphView, fact: Fact, *, chunks: int | None = None) -> Association:
     """Return how much the two ends of a fact have to do with each other.
 
@@ -51,7 +69,7 @@ def associate(view: GraphView, fact: Fact, *, chunks: int | None = None) -> Asso
     """
     ends = [set(view.entities[id_].chunk_ids) for id_ in (fact.subject, fact.object)]
     total = view.remember("contributing chunks", _count_chunks) if chunks is None else chunks
-    return Association(total, *map(len, ends), len(ends[0] & ends[1]))
+    return Association(total, len(ends[0]), len(ends[1]), len(ends[0] & ends[1]))
 
 
 def associations(

@@ -21,6 +21,7 @@ from ragbraid.nodes.reasoning import (
     prompt_file,
 )
 from ragbraid.registry.context import report_note
+from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.graph import GraphPath, SubGraph
 from ragbraid.registry.node import node
 from ragbraid.registry.resources import LLM
@@ -78,11 +79,12 @@ async def prune_relations(
             the first `keep` relations, marked degraded.
 
     Raises:
-        NodeInputError: the question is empty or the template is wrong.
+        NodeInputError: the question is empty, the template is wrong, or there are facts but no paths to them.
         ServiceError: the model failed, or there is nothing to choose from because the search failed.
     """
     if not has_facts(subgraph):
         return subgraph
+    _require_paths(subgraph)
     named, facts = entities_of(subgraph), {fact.id: fact for fact in subgraph.facts}
     groups: dict[tuple[str, str], list[GraphPath]] = {}
     for path in subgraph.paths:
@@ -138,11 +140,12 @@ async def prune_entities(
             the first `keep` entities, marked degraded.
 
     Raises:
-        NodeInputError: the question is empty or the template is wrong.
+        NodeInputError: the question is empty, the template is wrong, or there are facts but no paths to them.
         ServiceError: the model failed, or there is nothing to choose from because the search failed.
     """
     if not has_facts(subgraph):
         return subgraph
+    _require_paths(subgraph)
     named = entities_of(subgraph)
     ends: dict[str, GraphPath] = {}
     for path in subgraph.paths:
@@ -154,6 +157,15 @@ async def prune_entities(
     listed = list(ends)
     wanted = {listed[position] for position in chosen}
     return keep_paths(subgraph, [path for path in subgraph.paths if path.facts and path.entities[-1] in wanted])
+
+
+def _require_paths(subgraph: SubGraph) -> None:
+    if not any(path.facts for path in subgraph.paths):
+        raise NodeInputError(
+            "There are facts but no paths that lead to them, so there is no last hop to choose in.",
+            kind="input",
+            hint="give it what `graph.explore` or `graph.follow` found",
+        )
 
 
 async def _choose(

@@ -20,6 +20,8 @@ Depth = Annotated[int, Field(ge=1, le=6)]
 HowManyFacts = Annotated[int, Field(ge=1, le=10_000)]
 RelationPath = tuple[str, ...]
 
+_MAX_HOPS = 6
+
 
 @node(
     "graph.explore",
@@ -174,8 +176,9 @@ def walk_paths(
 
 
 def _check_length(relations: RelationPath) -> None:
-    if len(relations) > 6:
-        raise NodeInputError(f"A path of relations has {len(relations)} hops; at most 6 are followed.", kind="input")
+    if len(relations) > _MAX_HOPS:
+        found = f"A path of relations has {len(relations)} hops"
+        raise NodeInputError(f"{found}; at most {_MAX_HOPS} are followed.", kind="input")
 
 
 def _follow(

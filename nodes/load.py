@@ -1,4 +1,4 @@
-"""The `load.*` nodes: files and ready passages become documents.
+"""The `load.*` nodes: files and ready passages become documents, ready triples join their chunks.
 
 A source that cannot be read never ends a run: it is reported among the failures, with the reason, and the rest goes
 on. Only a path at which nothing exists is an error.
@@ -17,10 +17,13 @@ from ragbraid.nodes.load_files import find_files, name_place
 from ragbraid.nodes.load_html import read_html
 from ragbraid.nodes.load_lines import Passages, read_passages
 from ragbraid.nodes.load_text import ReadText, UnreadableText, decode, read_markdown, read_restructured
+from ragbraid.nodes.load_triples import load_triples
 from ragbraid.registry.context import report_note, report_progress
 from ragbraid.registry.contracts import Document, DocumentSet, SourceFailure
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.node import FilePath, node
+
+__all__ = ["load_files", "load_jsonl", "load_triples"]
 
 FileFormat = Literal["text", "markdown", "html"]
 ScopeName = Annotated[str, Field(min_length=1)]

@@ -39,7 +39,7 @@ class Passages:
         self.complete = self.complete and source is not None
 
 
-class _BadLine(ValueError):
+class BadLine(ValueError):
     """A line is no passage; `source` is its id where that could be read."""
 
     def __init__(self, reason: str, source: str | None = None) -> None:
@@ -56,17 +56,17 @@ def read_passages(path: str, *, id_field: str, text_field: str, title_field: str
     file = Path(path).expanduser()
     fields = (id_field, text_field, title_field)
     first_lines: dict[str, int] = {}
-    with _open(path, file) as stream:
+    with open_lines(path, file) as stream:
         passages = Passages(scope=name_place(file.resolve()))
         try:
-            for number, line in _numbered_lines(stream):
+            for number, line in numbered_lines(stream):
                 if number % _PROGRESS_STEP == 0:
                     report_progress("read passages", number)
                 if not line.strip():
                     continue
                 try:
                     document = _to_document(line, fields, passages.nested)
-                except _BadLine as error:
+                except BadLine as error:
                     passages.fail(f"{file.name}:{number}", str(error), error.source)
                     continue
                 if (first := first_lines.setdefault(document.id, number)) == number:
@@ -81,7 +81,16 @@ def read_passages(path: str, *, id_field: str, text_field: str, title_field: str
     return passages
 
 
-def _open(path: str, file: Path) -> IO[bytes]:
+def open_lines(path: str, file: Path) -> IO[bytes]:
+    """Open a file for reading, what gzip compressed (told by its content) as plain bytes.
+
+    Args:
+        path: the path as the user wrote it, for messages.
+        file: the same path in full.
+
+    Raises:
+        RunError: the file does not exist or cannot be opened.
+    """
     try:
         if file.exists() and not file.is_file():
             raise RunError(f"`{path}` is no file.", kind="input", hint="for folders of files there is `load.files`")
@@ -94,7 +103,8 @@ def _open(path: str, file: Path) -> IO[bytes]:
         raise RunError(f"`{path}` {reason}.", kind="input", hint=f"it was looked for at {file.absolute()}") from error
 
 
-def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers from 1; of one that is too long only the beginning."""
     number = 0
     while line := stream.readline(_MAX_LINE_BYTES):
         number += 1
@@ -106,16 +116,16 @@ def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _to_document(line: bytes, fields: tuple[str, str, str], nested: set[str]) -> Document:
     id_field, text_field, title_field = fields
-    values = _parse(line)
+    values = parse_line(line)
     identity = values.get(id_field)
     if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-        raise _BadLine(f"The line has no usable `{id_field}` (a text or a whole number is needed).")
+        raise BadLine(f"The line has no usable `{id_field}` (a text or a whole number is needed).")
     source = str(identity)
     text, title = values.get(text_field), values.get(title_field)
     if not isinstance(text, str):
-        raise _BadLine(f"The field `{text_field}` is missing or is no text.", source)
+        raise BadLine(f"The field `{text_field}` is missing or is no text.", source)
     if title is not None and not isinstance(title, str):
-        raise _BadLine(f"The field `{title_field}` is no text.", source)
+        raise BadLine(f"The field `{title_field}` is no text.", source)
     metadata: dict[str, JsonValue] = {}
     for name, value in values.items():
         if name in fields:
@@ -135,24 +145,29 @@ def _to_document(line: bytes, fields: tuple[str, str, str], nested: set[str]) ->
             metadata=metadata,
         )
     except ValidationError as error:
-        raise _BadLine(f"The line holds a value that cannot be kept: {error.errors()[0]['msg']}.") from error
+        raise BadLine(f"The line holds a value that cannot be kept: {error.errors()[0]['msg']}.") from error
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line.
+
+    Raises:
+        BadLine: there is none.
+    """
     if len(line) >= _MAX_LINE_BYTES:
-        raise _BadLine(f"The line is longer than {_MAX_LINE_BYTES:,} bytes.")
+        raise BadLine(f"The line is longer than {_MAX_LINE_BYTES:,} bytes.")
     try:
         values = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise _BadLine(f"The line is not valid UTF-8 (at byte {error.start}).") from error
+        raise BadLine(f"The line is not valid UTF-8 (at byte {error.start}).") from error
     except RecursionError as error:
-        raise _BadLine("The line nests too deeply.") from error
+        raise BadLine("The line nests too deeply.") from error
     except ValueError as error:
-        raise _BadLine(f"The line is not valid JSON: {error}.") from error
+        raise BadLine(f"The line is not valid JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise _BadLine("The line is no JSON object.")
+        raise BadLine("The line is no JSON object.")
     if b"\\u" in line and not _is_encodable(values):
-        raise _BadLine("The line holds half of a surrogate pair, which is no character.")
+        raise BadLine("The line holds half of a surrogate pair, which is no character.")
     return values
 
 

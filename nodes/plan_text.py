@@ -30,7 +30,9 @@ _SLOT = re.compile(
     rf"(?P<key>[spo])\s*=\s*(?P<alias>[^\W\d]\w*)(?:\s*[:：]\s*(?P<types>[^\[,，=]*?))?(?:\s*\[(?P<mention>.*?)\])?{_NEXT}",
     re.DOTALL,
 )
-_CONSTRAINT = re.compile(rf"(?P<key>[spo])\.(?P<name>\w+)\s*(?P<op>!=|<=|>=|=|<|>)\s*(?P<value>.*?){_NEXT}", re.DOTALL)
+_CONSTRAINT = re.compile(
+    rf"(?P<key>[spo])\.(?P<name>\w+)\s*(?P<op>!=|<=|>=|=|<|>)\s*(?:`(?P<quoted>.*?)`|(?P<value>.*?)){_NEXT}", re.DOTALL
+)
 _ARGUMENT = re.compile(r"(?:^|[,，])\s*(?P<key>op|content|target)\s*(?:=\s*|(?=\[))", re.IGNORECASE)
 _ITEM = re.compile(
     r"""\s*(?: (?P<q>[`"'])(?P<quoted>.*?)(?P=q)(?=\s*(?:[,，]|$)) | (?P<bare>[^,，]+) )\s*(?:[,，]|$)""",
@@ -175,7 +177,7 @@ def _read_retrieval(inside: str, n: int, question: str) -> LogicStep:
         key, groups = found["key"], found.groupdict()
         if "name" in groups:
             sign = "" if groups["op"] == "=" else f"{groups['op']} "
-            constraints[key][groups["name"]] = sign + _unquoted(groups["value"])
+            constraints[key][groups["name"]] = sign + _unquoted(groups["quoted"] or groups["value"] or "")
         elif key in slots:
             raise _Unreadable(f"`{key}` is given twice")
         else:
@@ -183,6 +185,8 @@ def _read_retrieval(inside: str, n: int, question: str) -> LogicStep:
             mention = _unquoted(groups["mention"] or "") or None
             slots[key] = {"alias": groups["alias"], "types": types, "mention": mention}
         rest = re.sub(rf"^{_COMMA}", "", rest[found.end() :]).strip()
+    if not slots:
+        raise _Unreadable("it retrieves nothing: it has no s, p or o")
     read = {key: Slot.model_validate({**slot, "constraints": constraints[key]}) for key, slot in slots.items()}
     missing: Sequence[str] = [key for key, limits in constraints.items() if limits and key not in read]
     if missing:

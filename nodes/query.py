@@ -25,6 +25,7 @@ from ragbraid.nodes.reasoning import (
     tidy,
     without_repeats,
 )
+from ragbraid.nodes.report_drift import hyde_report
 from ragbraid.nodes.sentences import sentence_spans
 from ragbraid.registry.context import report_note
 from ragbraid.registry.contracts import Answer, Query
@@ -32,7 +33,7 @@ from ragbraid.registry.node import node
 from ragbraid.registry.reasoning import Route, Strategy
 from ragbraid.registry.resources import LLM
 
-__all__ = ["from_answer", "from_thought", "hyde", "keywords", "multi", "rewrite", "route"]
+__all__ = ["from_answer", "from_thought", "hyde", "hyde_report", "keywords", "multi", "rewrite", "route"]
 
 _REASONING = re.compile(r"(?:thus|so|therefore|hence|that is)\b|(?:所以|因此|因而|于是|也就是说|综上)", re.IGNORECASE)
 _ARITHMETIC = re.compile(r"\d+(?:\.\d+)?\s*[+\-−]\s*\d+(?:\.\d+)?\s*=\s*\d+")

@@ -29,6 +29,7 @@ from ragbraid.nodes.reasoning import (
     tidy,
     without_repeats,
 )
+from ragbraid.nodes.report_drift import follow_lead, gather_leads, primer
 from ragbraid.registry.contracts import Ranking
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.node import node
@@ -40,9 +41,12 @@ __all__ = [
     "check_exit",
     "decide_retrieval",
     "draft_thoughts",
+    "follow_lead",
     "follow_up",
+    "gather_leads",
     "map_points",
     "next_thought",
+    "primer",
     "propose_subquestions",
     "reduce_points",
     "revise_thought",

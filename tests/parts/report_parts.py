@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ragbraid.flows.scripted_rules import ChatRequest
-from ragbraid.registry.graph import Entity, Fact, make_entity, make_fact
+from ragbraid.nodes.report_hits import report_hit
+from ragbraid.registry.contracts import Ranking
+from ragbraid.registry.graph import Entity, Fact, Insight, Report, make_entity, make_fact
 from ragbraid.registry.graph_names import entity_id
 from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple, parts_of
 from ragbraid.registry.graph_view import GraphView
@@ -66,3 +69,16 @@ class SameModel:
 
     def __init__(self, llm: LLM) -> None:
         self.complete, self.extract = llm.complete, llm.extract
+
+
+def ranked_reports(*summaries: str, **more: Any) -> Ranking:
+    """Reports with these summaries, each with two chunks and one finding that rests on the second."""
+    made = [
+        Report(
+            id=f"r{n}", community_id=f"k{n}", level=0, title=f"T{n}", summary=summary, chunk_ids=(f"c{n}a", f"c{n}b"),
+            findings=(Insight(summary=f"F{n}.", explanation="E.", chunk_ids=(f"c{n}b",)),),
+        )
+        for n, summary in enumerate(summaries, start=1)
+    ]  # fmt: skip
+    ranked = Ranking.from_hits([report_hit(r, 1.0, "model") for r in made], route="reports", score_kind="model")
+    return ranked.model_copy(update=more)

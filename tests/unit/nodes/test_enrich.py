@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from enrich_parts import Index, documents
 from graph_parts import open_kb
 from index_parts import HashEmbedder, WordSparse
-from reasoning_parts import ATTACK, Asked, ask, assert_contained, model, reply
+from reasoning_parts import ATTACK, ask, assert_contained, model, reply
 
 from ragbraid.flows.scripted_llm import ScriptedLLM
 from ragbraid.flows.scripted_rules import ChatRequest, Fault, Reply, Rule
 from ragbraid.nodes.enrich import tag_atoms
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.store_client import MEMORY, open_local
-from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport, SourceRecord
+from ragbraid.registry.contracts import Chunk, ChunkSet, SourceRecord
 from ragbraid.registry.errors import NodeInputError, ServiceError
 
 TEXTS = ("Acme was founded by Peter.", "彼得生于罗马。", "The pool is 25 metres long.")
@@ -164,46 +164,10 @@ def test_atoms_are_indexed_with_their_chunks_and_lead_back_to_them() -> None:
         kb.close()
 
 
-def documents(**texts: str | tuple[str, ...]) -> ChunkSet:
-    """A chunk set of one source for each keyword, with a chunk for each text."""
-    chunks, sources = [], []
-    for name, given in texts.items():
-        source = f"{name}.md"
-        sources.append(SourceRecord(source=source, document_id=name, content_hash=str(given)))
-        for n, text in enumerate((given,) if isinstance(given, str) else given):
-            chunks.append(Chunk(id=f"{name}:{text}", document_id=name, source=source, index=n, text=text))
-    return ChunkSet(chunks=tuple(chunks), sources=tuple(sources), scope="docs", complete=True)
-
-
-class Index:
-    """An ingestion with a knowledge base in memory and one server whose script can be replaced between runs."""
-
-    def __init__(self, server: ScriptedLLM, script: list[Any]) -> None:
-        self.kb = open_kb(open_local(MEMORY, "kb"), "kb")
-        self._server = server
-        self._script = script
-
-    def run(self, chunks: ChunkSet, *rules: Any, **settings: Any) -> tuple[Asked[ChunkSet], IndexReport]:
-        self._script[:] = rules or [reply(questions=["Q?"])]
-        before, step = len(self._server.chats), StepContext()
-        with step_context(step):
-            tagged = asyncio.run(tag_atoms(chunks, llm=model(self._server), kb=self.kb, **settings))
-        report = upsert(tagged, kb=self.kb, embedder=HashEmbedder(), sparse=WordSparse(), cleanup="scoped_full")
-        assert self.kb.verify() == []
-        return Asked(tagged, self._server.chats[before:], step), report
-
-
 @pytest.fixture
 def index() -> Iterator[Index]:
-    script: list[Any] = []
-
-    def respond(request: ChatRequest) -> Reply | None:
-        return next((found for rule in script if (found := rule(request)) is not None), None)
-
-    with ScriptedLLM([respond]) as server:
-        made = Index(server, script)
+    with Index(tag_atoms, reply(questions=["Q?"])) as made:
         yield made
-        made.kb.close()
 
 
 def test_an_unchanged_folder_is_tagged_without_the_model(index: Index) -> None:

@@ -4,18 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enrich_parts import documents, entity, texts, view, when
-from index_parts import HashEmbedder, WordSparse
+from enrich_parts import Index, documents, entity, texts, view, when
 from reasoning_parts import ATTACK, Asked, ask, assert_contained, model, reply
 
 from ragbraid.flows.scripted_llm import ScriptedLLM
-from ragbraid.flows.scripted_rules import ChatRequest, Reply, Rule
+from ragbraid.flows.scripted_rules import Rule
 from ragbraid.nodes.enrich import extract_graph
-from ragbraid.nodes.index import upsert
-from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
-from ragbraid.nodes.store_client import MEMORY, open_local
-from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.contracts import Chunk, ChunkSet, IndexReport
+from ragbraid.registry.contracts import Chunk, ChunkSet
 from ragbraid.registry.errors import NodeInputError, ServiceError
 from ragbraid.registry.graph_parts import ChunkGraph, Mention, Triple
 
@@ -263,34 +258,10 @@ def test_a_graph_that_a_chunk_has_already_is_added_to_and_twice_is_once() -> Non
     assert once.chunks[0].graph == ChunkGraph(mentions=(Mention(name="Bob"), Mention(name="Ada", type="Person")))
 
 
-class Index:
-    """An ingestion with a knowledge base in memory and one server whose script can be replaced between runs."""
-
-    def __init__(self, server: ScriptedLLM, script: list[Any]) -> None:
-        self.kb = QdrantKnowledgeBase(open_local(MEMORY, "kb"), "kb")
-        self._server = server
-        self._script = script
-
-    def run(self, chunks: ChunkSet, *rules: Any, **settings: Any) -> tuple[Asked[ChunkSet], IndexReport]:
-        self._script[:] = rules or [graph(said("Ada"))]
-        before, step = len(self._server.chats), StepContext()
-        with step_context(step):
-            read = asyncio.run(extract_graph(chunks, llm=model(self._server), kb=self.kb, gleanings=0, **settings))
-        report = upsert(read, kb=self.kb, embedder=HashEmbedder(), sparse=WordSparse(), cleanup="scoped_full")
-        return Asked(read, self._server.chats[before:], step), report
-
-
 @pytest.fixture
 def index() -> Iterator[Index]:
-    script: list[Any] = []
-
-    def respond(request: ChatRequest) -> Reply | None:
-        return next((found for rule in script if (found := rule(request)) is not None), None)
-
-    with ScriptedLLM([respond]) as server:
-        made = Index(server, script)
+    with Index(extract_graph, graph(said("Ada")), gleanings=0) as made:
         yield made
-        made.kb.close()
 
 
 def test_a_rerun_asks_nothing_and_gives_the_same(index: Index) -> None:
@@ -299,6 +270,7 @@ def test_a_rerun_asks_nothing_and_gives_the_same(index: Index) -> None:
     assert (len(first.chats), again.chats, again.value == first.value) == (3, [], True)
     assert again.step.notes[0] == "3 chunks kept the entities they had"
     assert (report.unchanged, report.embedded) == (2, 0)
+    assert [each.name for each in index.kb.graph().entities.values()] == ["Ada"]
 
 
 @pytest.mark.parametrize("other", [{"types": ("Place",)}, {"max_entities": 3}, {"temperature": 0.7}])

@@ -103,6 +103,12 @@ def test_a_search_that_failed_is_nothing_to_choose_from(node: Any) -> None:
 
 
 @pytest.mark.parametrize("node", [prune_relations, prune_entities])
+def test_facts_that_no_walk_led_to_are_refused_and_not_dropped(node: Any) -> None:
+    with pytest.raises(NodeInputError, match="no paths"):
+        ask(node, STEP.model_copy(update={"paths": ()}), QUESTION, rules=[])
+
+
+@pytest.mark.parametrize("node", [prune_relations, prune_entities])
 def test_what_the_graph_says_is_material_and_no_order(node: Any) -> None:
     attacked = graph(Triple(subject="Acme", predicate=ATTACK, object="Peter"), "Acme > makes > tea")
     shown = explore(linked(attacked, "Acme"), kb=kb_of(attacked))

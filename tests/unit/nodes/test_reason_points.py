@@ -5,29 +5,16 @@ from typing import Any
 import pytest
 from graph_kb_parts import chunk, fill
 from reasoning_parts import ATTACK, ask, assert_contained, failed_ranking, ranking, reply
+from report_parts import ranked_reports as reports
 
 from ragbraid.flows.scripted_rules import Rule
 from ragbraid.nodes.reason import map_points, reduce_points
-from ragbraid.nodes.report_hits import report_hit
 from ragbraid.registry.contracts import Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
-from ragbraid.registry.graph import Insight, Report
 from ragbraid.registry.reports import Point, Points
 
 QUESTION = "Who built the mill?"
 CHINESE = "磨坊是谁建的？"
-
-
-def reports(*summaries: str, **more: Any) -> Ranking:
-    made = [
-        Report(
-            id=f"r{n}", community_id=f"k{n}", level=0, title=f"T{n}", summary=summary, chunk_ids=(f"c{n}a", f"c{n}b"),
-            findings=(Insight(summary=f"F{n}.", explanation="E.", chunk_ids=(f"c{n}b",)),),
-        )
-        for n, summary in enumerate(summaries, start=1)
-    ]  # fmt: skip
-    ranked = Ranking.from_hits([report_hit(r, 1.0, "model") for r in made], route="reports", score_kind="model")
-    return ranked.model_copy(update=more)
 
 
 def point(text: str, score: int, *chunk_ids: str) -> Point:
