@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.context import ProgressListener, StepContext, StepStatus, UsageListener
-from ragbraid.registry.contracts import Answer, Ranking, Usage
+from ragbraid.registry.contracts import Answer, Usage
 from ragbraid.registry.errors import RunError, SettingsError
 
 RunStatus = Literal["running", "ok", "failed", "cancelled"]
@@ -62,14 +62,14 @@ class StepTrace(StepContext):
     def outcome(self) -> StepStatus:
         """How the step ended, in one word.
 
-        `failed` and `skipped` are the scheduler's; `degraded` is what the node reported or what its ranking says;
+        `failed` and `skipped` are the scheduler's; `degraded` is what the node reported or what its output says;
         `empty` is an output that `is_empty`; everything else is `ok`.
         """
         if self.state is not None:
             return self.state
         if self.status is not None:
             return self.status
-        if isinstance(self.output, Ranking) and self.output.degraded:
+        if getattr(self.output, "degraded", False) is True:
             return "degraded"
         return "empty" if is_empty(self.output) else "ok"
 

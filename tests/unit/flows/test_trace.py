@@ -18,6 +18,7 @@ from ragbraid.flows.trace import Trace, bounded, is_empty
 from ragbraid.registry.context import report_usage
 from ragbraid.registry.contracts import Answer, ChunkSet, Hit, Query, Ranking, Usage
 from ragbraid.registry.errors import RunError, ServiceError, SettingsError
+from ragbraid.registry.graph import SubGraph
 from ragbraid.registry.node import node
 
 
@@ -123,9 +124,16 @@ def test_an_output_is_empty_when_it_holds_nothing(plans, held, value, empty):
     assert trace.step("s").outcome == ("empty" if empty else "ok")
 
 
-def test_a_degraded_ranking_makes_a_degraded_step(plans, held):
-    ranking = Ranking.from_hits([hit()], route="r", score_kind="rank").model_copy(update={"degraded": True})
-    trace = run(plans.plan({"s": plans.use(give, {"value": ranking})}), held()).trace
+@pytest.mark.parametrize(
+    "output",
+    [
+        Ranking.from_hits([hit()], route="r", score_kind="rank").model_copy(update={"degraded": True}),
+        SubGraph(degraded=True, error="the model failed"),
+    ],
+    ids=["ranking", "sub-graph"],
+)
+def test_an_output_that_says_it_is_degraded_makes_a_degraded_step(plans, held, output):
+    trace = run(plans.plan({"s": plans.use(give, {"value": output})}), held()).trace
     assert trace.step("s").outcome == "degraded"
 
 
