@@ -7,6 +7,7 @@ from ragbraid.nodes.graph_link import link, mentions, spot
 from ragbraid.nodes.graph_plan import plan_paths
 from ragbraid.nodes.graph_prune import prune_entities, prune_relations
 from ragbraid.nodes.graph_rank import ppr, seed, seed_entities
+from ragbraid.nodes.graph_relations import spot_relations
 from ragbraid.nodes.graph_select import exact, fuzzy, pick_facts
 from ragbraid.nodes.graph_walk import explore, follow, walk_paths
 from ragbraid.nodes.report_local import local_facts, text_units
@@ -36,6 +37,7 @@ __all__ = [
     "seed",
     "seed_entities",
     "spot",
+    "spot_relations",
     "text_units",
     "to_chunks",
     "walk_paths",

@@ -29,12 +29,13 @@ _UNSPACED = re.compile(
 """Letters of scripts that put no blanks between words, or none before particles as Korean does."""
 _NUMBER = re.compile(r"\d+")
 # fmt: off
-_COMMON = STOP_WORDS | {
+COMMON = STOP_WORDS | {
     "about", "all", "am", "been", "can", "could", "did", "do", "does", "from", "had", "has", "have", "he", "her", "him",
     "his", "how", "i", "its", "me", "more", "most", "my", "our", "out", "she", "so", "than", "up", "us", "we", "were",
     "what", "when", "where", "which", "who", "whom", "whose", "why", "would", "you", "your",
 }
 # fmt: on
+"""Words that every question may have, and that say nothing about what it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def _in_word(letter: str) -> bool:
 
 def _tells(view: GraphView, name: str, text: str) -> bool:
     """Whether a name says something, being more than words of any question, or being spelled as the graph does."""
-    if len(name) > 1 and not all(word in _COMMON for word in name.split()):
+    if len(name) > 1 and not all(word in COMMON for word in name.split()):
         return True
     marked = (spelling for spelling in _spelled(view, name) if any(c.isupper() or c.isdigit() for c in spelling))
     return any(re.search(rf"(?<=\W){re.escape(spelling)}(?!\w)", text) for spelling in marked)

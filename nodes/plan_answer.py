@@ -219,13 +219,12 @@ def _from_answer(step: LogicStep, answer: StepAnswer, facts: SubGraph | None) ->
 def _from_facts(step: LogicStep, facts: SubGraph) -> list[Binding]:
     """Take the ends of the facts that the step does not know; a fact may stand the other way round."""
     ends = [_ends(step, fact, facts) for fact in facts.facts]
-    wanted = _wanted(step)
-    found = []
-    for name in wanted:
-        if step.s is not None and name == step.s.alias:
-            pairs = [(subject, object_) for subject, object_ in ends]
-        elif step.p is not None and name == step.p.alias:
+    found: list[Binding] = []
+    for name in _wanted(step):
+        if step.p is not None and name == step.p.alias:
             pairs = [(fact.predicate, "") for fact in facts.facts if fact.predicate]
+        elif step.s is not None and name == step.s.alias:
+            pairs = [(subject, "" if found else object_) for subject, object_ in ends]
         else:
             pairs = [(object_, subject) for subject, object_ in ends]
         found.append(_binding(name, list(dict.fromkeys(pairs)), facts))
@@ -235,16 +234,19 @@ def _from_facts(step: LogicStep, facts: SubGraph) -> list[Binding]:
 def _ends(step: LogicStep, fact: Fact, facts: SubGraph) -> tuple[str, str]:
     """Return the fact's names as the step's subject and object."""
     straight = fact.subject_name, fact.object_name
-    known = _known(step.s if step.s and step.s.names else step.o, facts)
+    starts_at_subject = step.s is not None and bool(step.s.names)
+    start = step.s if starts_at_subject else step.o
+    if start is None or not start.names:
+        return straight
+    known = _known(start, facts)
     subject_known, object_known = fact.subject in known, fact.object in known
     if subject_known == object_known:
         return straight
-    starts_at_subject = step.s is not None and bool(step.s.names)
     return straight if subject_known == starts_at_subject else straight[::-1]
 
 
-def _known(slot: Slot | None, facts: SubGraph) -> set[str]:
-    names = {normalize_name(name) for name in slot.names} if slot else set()
+def _known(slot: Slot, facts: SubGraph) -> set[str]:
+    names = {normalize_name(name) for name in slot.names}
     return set(facts.seeds) | {entity.id for entity in facts.entities if normalize_name(entity.name) in names}
 
 

@@ -139,7 +139,9 @@ def _plain_expression(step: LogicStep, variables: Variables) -> str | None:
     """Return the expression for what is wanted where its words are plain, else None."""
     words = re.sub(r"[`'\"?？.。]", "", step.target or "").strip().casefold().removeprefix("the ")
     for name in variables:
-        words = re.sub(rf"\s*(?:,|and|和|与)?\s*(?<!\w){re.escape(name.casefold())}(?!\w)", "", words).strip()
+        words = re.sub(
+            rf"\s*(?:,|and|和|与)?\s*(?<![a-z0-9_]){re.escape(name.casefold())}(?![a-z0-9_])", "", words
+        ).strip()
     words = re.sub(r"\s+(?:of|between|among)$", "", words)
     make = next((make for pattern, make in _PLAIN if pattern.fullmatch(words)), None)
     if make is None:
