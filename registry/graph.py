@@ -17,8 +17,11 @@ from ragbraid.registry.contract import Contract
 from ragbraid.registry.graph_names import entity_id
 from ragbraid.registry.graph_parts import OTHER, STRICT, EntityPart, FactPart, Mention, Triple, Weight
 
-
 # Dataclasses with slots, as `RouteScore` is: a graph of 100,000 facts holds all of them at once.
+MAX_DESCRIPTION = 2000
+"""Longest description of an entity or a fact, in characters; all of them stay in its parts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Neighbour:
     """An entity whose name means nearly the same, and the cosine of the two names."""
@@ -55,8 +58,8 @@ class Entity:
 
     @property
     def description(self) -> str:
-        """What chunks say about it, as one text; empty where they only name it."""
-        return " ".join(self.descriptions)
+        """What chunks say about it, as one text of whole descriptions; empty where they only name it."""
+        return _joined(self.descriptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
@@ -89,8 +92,8 @@ class Fact:
 
     @property
     def description(self) -> str:
-        """What chunks say about it, as one text; may be empty."""
-        return " ".join(self.descriptions)
+        """What chunks say about it, as one text of whole descriptions; may be empty."""
+        return _joined(self.descriptions)
 
     @property
     def text(self) -> str:
@@ -278,3 +281,17 @@ def _most_frequent(counted: Counter[Any]) -> Any:
 
 def _distinct(texts: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Join texts up to `MAX_DESCRIPTION`, the longest first, each that adds something and fits.
+
+    What is named in a thousand chunks has a thousand descriptions, and a prompt has room for a few.
+    """
+    joined = ""
+    for text in sorted(texts, key=lambda each: (-len(each), each)):
+        if not joined:
+            joined = text[:MAX_DESCRIPTION]
+        elif text not in joined and len(joined) + 1 + len(text) <= MAX_DESCRIPTION:
+            joined = f"{joined} {text}"
+    return joined
