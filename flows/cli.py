@@ -22,7 +22,7 @@ _COMMANDS = {
     "run": ("ragbraid.flows.cli_run:run", "Run a flow and print its result."),
     "ingest": ("ragbraid.flows.cli_run:ingest", "Run an ingestion flow with a progress bar and a report."),
     "eval": ("ragbraid.flows.cli_eval:evaluate", "Compare flows on a file of questions."),
-    "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases."),
+    "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases and look at their graphs."),
     "doctor": ("ragbraid.flows.cli_doctor:doctor", "Say what is installed, configured and reachable, and what is not."),
     "dev": ("ragbraid.flows.cli_dev:dev", "Tools for authors: a scripted model to test flows against."),
 }

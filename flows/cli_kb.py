@@ -11,6 +11,7 @@ import click
 
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_errors import stop
+from ragbraid.flows.cli_kb_graph import graph
 from ragbraid.flows.cli_kb_place import DEFAULT_RESOURCE, Place, called, look, opened
 from ragbraid.flows.cli_output import is_terminal, print_json
 from ragbraid.flows.cli_params import json_option, profile_option, project_option, with_options
@@ -113,6 +114,9 @@ def drop(name: str, yes: bool, profile: str | None, project: Path | None, flow: 
         print_json({"dropped": name, "documents": info.documents, "chunks": info.chunks})
     else:
         click.echo(f"dropped `{name}` with {info.documents} documents and {info.chunks} chunks")
+
+
+kb.add_command(_shared(graph))
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import click
@@ -37,7 +38,9 @@ def to_json(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if dump is not None else str(value)
+    if dump is not None:
+        return dump(mode="json")
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def print_findings(findings: Sequence[Finding], texts: Mapping[str, str]) -> None:
