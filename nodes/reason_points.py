@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
@@ -234,7 +234,7 @@ def _check_complete(points: Sequence[Points], useful: Sequence[Point]) -> None:
 
 
 def _refusal(points: Sequence[Points], language: Language) -> Answer:
-    reason: Literal["no_passages", "not_in_passages"] = NOT_IN_PASSAGES if points else NO_PASSAGES
+    reason = NOT_IN_PASSAGES if points else NO_PASSAGES
     return Answer(text=(_NOTHING_SAID if points else _NOTHING_READ)[language], refused=True, refusal_reason=reason)
 
 

@@ -12,7 +12,7 @@ from ragbraid.nodes.reasoning import Asking, PromptLanguage, Temperature
 from ragbraid.nodes.report_writer import ReportWriter, WriterSettings
 from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import IndexReport
-from ragbraid.registry.errors import ServiceError
+from ragbraid.registry.errors import LimitError, ServiceError
 from ragbraid.registry.graph import Report
 from ragbraid.registry.knowledge import KnowledgeBase
 from ragbraid.registry.node import PromptFile, node
@@ -54,7 +54,8 @@ async def write(
     over an unchanged graph costs nothing. Findings say which facts they rest on, and so which chunks.
 
     A community for which the model gives no report of the right form stays without one and is named in the result; if
-    its earlier report rests on nothing that is gone, that one stays. All reports become visible at once.
+    its earlier report rests on nothing that is gone, that one stays. What is written is saved in parts beside the
+    reports there, and at the end in their place, so a run that fails or is killed goes on where it was.
 
     Args:
         after: what has to be done before, such as the result of `index.upsert`; only the order counts.
@@ -77,8 +78,7 @@ async def write(
     Raises:
         NodeInputError: the template is wrong.
         SettingsError: the knowledge base holds no graph, or was filled with another model.
-        ServiceError: the model failed too often; what it wrote is kept if no report there is lost by it. Or the
-            knowledge base changed meanwhile.
+        ServiceError: the model failed too often, or the knowledge base changed meanwhile.
     """
     view = await asyncio.to_thread(kb.graph)
     old = await asyncio.to_thread(kb.reports)
@@ -86,26 +86,33 @@ async def write(
     how = Asking(prompt, max_tokens, temperature, language)
     settings = WriterSettings(how, max_level, max_input_tokens, max_findings, max_failed_share, concurrency)
     writer = ReportWriter(view, found, old, llm, settings)
-    await writer.write()
+    generation = view.generation
+
+    async def save(reports: list[Report]) -> None:
+        nonlocal generation
+        generation = await asyncio.to_thread(kb.replace_reports, reports, embedder=embedder, generation=generation)
+
+    try:
+        async for _ in writer.write():
+            await save(writer.so_far())
+    except LimitError:
+        await save(writer.so_far())
+        raise
+    _require_enough(writer, max_failed_share)
     reports = writer.all_reports()
-    failure = _failure(writer, max_failed_share)
-    if failure is not None and not (writer.written and {each.id for each in old} <= {each.id for each in reports}):
-        raise failure
-    generation = await asyncio.to_thread(kb.replace_reports, reports, embedder=embedder, generation=view.generation)
-    if failure is not None:
-        raise failure
+    await save(reports)
     return _result(kb.name, generation, writer, reports, old)
 
 
-def _failure(writer: ReportWriter, max_failed_share: float) -> ServiceError | None:
+def _require_enough(writer: ReportWriter, max_failed_share: float) -> None:
     failed, total = len(writer.failed), len(writer.wanted)
-    if failed <= max_failed_share * total:
-        return None
-    first = next(iter(writer.failed.values()))
-    return ServiceError(
-        f"{failed} of {total} communities got no report (`max_failed_share` allows {max_failed_share:.0%}): {first}",
-        kind=first.kind,
-    )
+    if failed > max_failed_share * total:
+        first = next(iter(writer.failed.values()))
+        raise ServiceError(
+            f"{failed} of {total} communities got no report (`max_failed_share` allows {max_failed_share:.0%}); "
+            f"those that were written are kept. The first failure: {first}",
+            kind=first.kind,
+        )
 
 
 def _result(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from ragbraid.nodes.batches import batches
 from ragbraid.nodes.communities import COMMUNITY_PREFIX
 from ragbraid.nodes.enriching import ABOUT_ONE_CHUNK, GIVE_UP_AFTER, make_stamp
 from ragbraid.nodes.prompts import choose_language
@@ -23,6 +24,8 @@ from ragbraid.registry.graph_view import GraphView
 from ragbraid.registry.resources import LLM, Message
 
 REPORT_PREFIX = "report:"
+SAVED_TOGETHER = 100
+"""How many communities are dealt with between two savings; so many answers of the model a killed run may lose."""
 MAX_FINDING_CHUNKS = 20
 """How many chunks a finding names; one about a thing that a thousand chunks mention needs no thousand."""
 
@@ -93,14 +96,27 @@ class ReportWriter:
         self._in_a_row = 0
         self._gave_up: ServiceError | None = None
 
-    async def write(self) -> None:
-        """Write all reports, the finest level first; failures of the model are kept in `failed`."""
+    async def write(self) -> AsyncIterator[int]:
+        """Write all reports, the finest level first; failures of the model are kept in `failed`.
+
+        Yields:
+            After every part in which some were written how many there are so far, so that they can be saved.
+        """
         levels: dict[int, list[Community]] = defaultdict(list)
         for each in self.wanted:
             levels[each.level].append(each)
         for level in sorted(levels, reverse=True):
-            materials = await asyncio.to_thread(self._describe, levels[level])
-            await for_each(materials, lambda pair: self._write_one(*pair), concurrency=self._settings.concurrency)
+            for part in batches(levels[level], SAVED_TOGETHER):
+                before = self.written
+                materials = await asyncio.to_thread(self._describe, part)
+                await for_each(materials, lambda pair: self._write_one(*pair), concurrency=self._settings.concurrency)
+                if self.written > before:
+                    yield self.written
+
+    def so_far(self) -> list[Report]:
+        """Return the reports that are made, and the earlier ones in whose place there is none yet."""
+        made = {each.id: each for each in self._made.values()}
+        return list({**self._old, **made}.values())
 
     def all_reports(self) -> list[Report]:
         """Return the reports that shall be there from now on, in order of level."""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, Mention, Triple
     from ragbraid.registry.graph_view import GraphView
-    from ragbraid.registry.knowledge import KnowledgeBase
+    from ragbraid.registry.knowledge import Condition, KnowledgeBase, Where
     from ragbraid.registry.logic import (
         Binding,
         Bindings,
@@ -109,7 +109,7 @@ _ROOMS = {
     "ragbraid.registry.graph_parts": ("ChunkGraph", "EntityPart", "FactPart", "Mention", "Triple"),
     "ragbraid.registry.graph_view": ("GraphView",),
     "ragbraid.registry.node": ("node",),
-    "ragbraid.registry.knowledge": ("KnowledgeBase",),
+    "ragbraid.registry.knowledge": ("Condition", "KnowledgeBase", "Where"),
     "ragbraid.registry.providers": ("resource",),
     "ragbraid.registry.reasoning": (
         "Choice", "ExitCheck", "FollowUp", "Grade", "Graded", "Judgement", "Need", "Route", "Segment",
@@ -135,6 +135,7 @@ __all__ = [
     "ChunkSet",
     "Citation",
     "Community",
+    "Condition",
     "Contract",
     "ContractError",
     "Document",
@@ -206,6 +207,7 @@ __all__ = [
     "TokenEmbedder",
     "Triple",
     "Usage",
+    "Where",
     "load",
     "node",
     "resource",

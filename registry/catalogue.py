@@ -20,6 +20,7 @@ from ragbraid.registry.contracts import CONTRACTS
 from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.graph import GRAPH_CONTRACTS
+from ragbraid.registry.knowledge import KNOWLEDGE_CONTRACTS
 from ragbraid.registry.logic import LOGIC_CONTRACTS
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
@@ -40,6 +41,7 @@ class Catalogue:
         self._types: dict[str, Any] = {
             **CONTRACTS,
             **GRAPH_CONTRACTS,
+            **KNOWLEDGE_CONTRACTS,
             **LOGIC_CONTRACTS,
             **REASONING_CONTRACTS,
             **REPORT_CONTRACTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -375,3 +375,7 @@ class KnowledgeBase(Protocol):
     def fingerprint(self) -> str:
         """Identify name and committed generation, for cache keys."""
         ...
+
+
+KNOWLEDGE_CONTRACTS: dict[str, type[Any]] = {cls.__name__: cls for cls in (Condition, Where)}
+"""The type names of filters that flow files may use, so that a flow can take one as an input and hand it on."""

@@ -20,6 +20,7 @@ from ragbraid.registry import errors
 from ragbraid.registry.contracts import CONTRACTS
 from ragbraid.registry.errors import Finding, FlowError, RagbraidError, SourceSpan
 from ragbraid.registry.graph import GRAPH_CONTRACTS
+from ragbraid.registry.knowledge import KNOWLEDGE_CONTRACTS
 from ragbraid.registry.logic import LOGIC_CONTRACTS
 from ragbraid.registry.reasoning import REASONING_CONTRACTS
 from ragbraid.registry.reports import REPORT_CONTRACTS
@@ -50,7 +51,10 @@ def test_every_public_name_of_the_package_can_be_imported() -> None:
 
 
 def test_every_contract_can_be_imported_from_the_package() -> None:
-    contracts = {**CONTRACTS, **GRAPH_CONTRACTS, **LOGIC_CONTRACTS, **REASONING_CONTRACTS, **REPORT_CONTRACTS}
+    contracts = {
+        **CONTRACTS, **GRAPH_CONTRACTS, **KNOWLEDGE_CONTRACTS, **LOGIC_CONTRACTS, **REASONING_CONTRACTS,
+        **REPORT_CONTRACTS,
+    }  # fmt: skip
     assert {name: getattr(ragbraid, name) for name in contracts} == contracts
     assert set(contracts) <= set(ragbraid.__all__)
 

@@ -113,6 +113,14 @@ def test_list_items_are_units_under_the_line_that_introduces_them():
     ]
 
 
+def test_a_version_at_the_start_of_a_line_is_no_number_of_a_list():
+    assert [unit.shown for unit in split_units("4.2.1版修复了漏洞\n\n3.9 must be installed first.\n\n1.检查天线杆")] == [
+        "4.2.1版修复了漏洞",
+        "3.9 must be installed first.",
+        "检查天线杆",
+    ]
+
+
 def test_headings_and_questions_are_no_units_but_tell_what_follows():
     units = split_units(
         "# Badges\nHow do I get a new one?\nGo to the desk. Bring a photo.\n---\n## 补办\n多少钱？\n二十元。"

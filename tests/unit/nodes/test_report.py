@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,8 @@ from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.report import of_entities, search, select, write
 from ragbraid.nodes.resource_openai import openai_chat
 from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.contracts import Chunk, ChunkSet, Query, Ranking, SourceRecord
-from ragbraid.registry.errors import NodeInputError, ServiceError, SettingsError
+from ragbraid.registry.contracts import Chunk, ChunkSet, Query, Ranking, SourceRecord, Usage
+from ragbraid.registry.errors import LimitError, NodeInputError, ServiceError, SettingsError
 from ragbraid.registry.graph_names import entity_id
 from ragbraid.registry.reports import ReportRun
 
@@ -43,6 +43,18 @@ def reported(request: ChatRequest) -> Reply:
     return Reply(text=json.dumps(said))
 
 
+def stop_after(calls: int) -> Callable[[Usage], None]:
+    """Report a limit of so many calls as used up with the next one."""
+    counted: list[Usage] = []
+
+    def count(usage: Usage) -> None:
+        counted.append(usage)
+        if len(counted) > calls:
+            raise LimitError("limits.llm_calls is used up")
+
+    return count
+
+
 class Base:
     """A filled knowledge base with a scripted model, which counts what both are asked."""
 
@@ -52,8 +64,8 @@ class Base:
         self.kb: QdrantKnowledgeBase = fill(chunks, embedder=self.embedder)
         self.step = StepContext()
 
-    def write(self, **settings: Any) -> ReportRun:
-        self.step = StepContext()
+    def write(self, step: StepContext | None = None, **settings: Any) -> ReportRun:
+        self.step = step or StepContext()
         llm = SameModel(openai_chat(model="m", base_url=self.server.base_url, max_attempts=1))
         with step_context(self.step):
             return asyncio.run(write(kb=self.kb, llm=llm, embedder=self.embedder, **settings))
@@ -153,6 +165,31 @@ def test_a_failure_takes_no_report_away() -> None:
             made.write()
         assert caught.value.kind == "auth"
         assert made.kb.reports() == before
+
+
+def test_a_run_that_used_up_its_limit_goes_on_where_it_was() -> None:
+    with base() as made:
+        with pytest.raises(LimitError):
+            made.write(StepContext(on_usage=stop_after(1)), concurrency=1)
+        assert made.kb.info().reports == 1
+        run = made.write(concurrency=1)
+        assert (run.written, run.reused) == (1, 1)
+
+
+def test_an_ingestion_meanwhile_is_never_overwritten() -> None:
+    with base() as made:
+
+        def meanwhile(request: ChatRequest) -> Reply:
+            if len(made.server.chats) == 1:
+                made.update([CHUNKS[0]])
+            return reported(request)
+
+        made.server.script[:] = [meanwhile]
+        with pytest.raises(ServiceError, match="The knowledge base has changed"):
+            made.write(concurrency=1)
+        assert made.kb.info().reports == 0
+        made.server.script[:] = [reported]
+        assert made.write().communities == 1
 
 
 def test_a_knowledge_base_without_a_graph_says_what_to_do() -> None:

@@ -51,9 +51,12 @@ class Written:
             self.writer = ReportWriter(
                 view, found, old, SameModel(model(server)), WriterSettings(how, **{**given, **settings})
             )
-            asyncio.run(self.writer.write())
+            asyncio.run(self._write())
             self.chats = server.chats
         self.reports = self.writer.all_reports()
+
+    async def _write(self) -> None:
+        self.saved = [len(self.writer.so_far()) async for _ in self.writer.write()]
 
 
 TOWN = view_of({"c1": stated(("Edda", "built", "Mill")), "c2": stated(("Edda", "built", "Mill"), Mill="A mill.")})
@@ -81,6 +84,16 @@ def test_an_unchanged_graph_asks_the_model_nothing() -> None:
     assert (len(first.chats), first.writer.written) == (2, 2)
     assert (again.chats, again.writer.written, again.writer.reused) == ([], 0, 2)
     assert again.reports == first.reports
+
+
+def test_what_is_written_can_be_saved_in_parts_beside_what_is_there() -> None:
+    many = weighted([(f"a{n}", f"b{n}", 1.0) for n in range(120)])
+    first = Written(many, concurrency=8)
+    assert first.saved == [100, 120]
+    old = Written(weighted(TRIANGLES)).reports
+    second = Written(many, old=[*old, *first.reports[:118]])
+    assert (second.saved, len(second.reports)) == ([120 + len(old)], 120)
+    assert Written(many, [], old=first.reports).saved == []
 
 
 def test_only_the_community_that_changed_is_written_anew() -> None:
