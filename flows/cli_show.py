@@ -11,6 +11,10 @@ from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_output import print_json
 from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
 
+_MAX_ROWS = 30
+_MAX_ROUTES = 6
+"""What a reader takes in at once: hits of a ranking, and routes beside one another."""
+
 
 def show_outputs(outputs: Any) -> None:
     """Print what a flow gave, in the form that suits its type; anything unknown as JSON."""
@@ -49,20 +53,31 @@ def _citation_line(citation: Citation) -> str:
 
 
 def ranking_text(ranking: Ranking) -> str:
-    """Return a table of the hits with the rank of every route."""
+    """Return a table of the first hits: the rank in every route where these are few, the kind where there are several."""
     routes = list(dict.fromkeys(route for hit in ranking for route in hit.scores))
-    header = ("#", "SCORE", *(route.upper() for route in routes), "SOURCE", "TEXT")
+    shown = routes if len(routes) <= _MAX_ROUTES else []
+    several_kinds = len({hit.kind for hit in ranking}) > 1
+    header = (
+        "#",
+        "SCORE",
+        *(route.upper() for route in shown),
+        *(("KIND",) if several_kinds else ()),
+        "SOURCE",
+        "TEXT",
+    )
     rows = [
         (
             str(hit.rank),
             f"{hit.score:.4f}",
-            *(str(hit.scores[route].rank) if route in hit.scores else "-" for route in routes),
+            *(str(hit.scores[route].rank) if route in hit.scores else "-" for route in shown),
+            *((hit.kind,) if several_kinds else ()),
             hit.source or hit.id,
             _one_line(hit.text, 60),
         )
-        for hit in ranking
+        for hit in ranking.hits[:_MAX_ROWS]
     ]
-    return format_table(header, rows) if rows else "no hits"
+    more = f"\n... and {len(ranking) - _MAX_ROWS} more (all of them with --json)" if len(ranking) > _MAX_ROWS else ""
+    return format_table(header, rows) + more if rows else "no hits"
 
 
 def report_text(report: IndexReport) -> str:

@@ -22,13 +22,13 @@ from ragbraid.nodes.reasoning import (
     OnInvalid,
     PromptLanguage,
     Temperature,
-    ask,
     ask_or_none,
     bounded,
     gather,
     has_evidence,
     prompt_file,
     tidy,
+    write_messages,
 )
 from ragbraid.nodes.report_context import count_tokens, interleave
 from ragbraid.nodes.report_hits import Source, statements_of
@@ -209,11 +209,12 @@ async def reduce_points(
         return _refusal(points, spoken)
     shown = _fitting(useful, max_input_tokens)
     values = gather(question, lists={"points": [point.text for point in shown]})
-    how = Asking(prompt, max_tokens, temperature, language)
-    draft = await ask(llm, "reduce_points", DraftSummary, values, how)
+    messages = write_messages(spoken, "reduce_points", values, Asking(prompt, max_tokens, temperature, language))
+    completion = await llm.extract(messages, DraftSummary, max_tokens=max_tokens, temperature=temperature)
+    draft = completion.value
     if draft.cannot_answer:
-        refused = _refusal(points, spoken)
-        return refused.model_copy(update={"rationale": tidy(without_markers(draft.answer)) or None})
+        rationale = tidy(without_markers(draft.answer)) or None
+        return _refusal(points, spoken).model_copy(update={"rationale": rationale, "usage": completion.usage})
     numbers = list(dict.fromkeys(marked_numbers(draft.answer)))
     behind = await _chunks_behind(numbers, shown, kb, max_citations_each)
     citations, markers = _cite(behind)
@@ -221,7 +222,7 @@ async def reduce_points(
     if not citations:
         report_degraded("the answer cites no point with a chunk behind it")
     text = renumber_markers(draft.answer, markers)
-    return Answer(text=text, citations=citations, unknown_citations=unknown)
+    return Answer(text=text, citations=citations, unknown_citations=unknown, usage=completion.usage)
 
 
 def _check_complete(points: Sequence[Points], useful: Sequence[Point]) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from ragbraid.flows.cli import app
 from ragbraid.flows.cli_show import show_outputs
-from ragbraid.registry.contracts import Answer, Citation, Hit, IndexReport, Ranking, SourceReport
+from ragbraid.registry.contracts import Answer, Citation, Hit, IndexReport, Ranking, RouteScore, SourceReport
 
 
 def shown(capsys: pytest.CaptureFixture[str], value: object) -> list[str]:
@@ -50,6 +50,26 @@ def test_a_ranking_is_shown_as_a_table_and_an_empty_one_in_words(capsys: pytest.
     assert row.split()[:4] == ["1", "0.5000", "1", "zh.md"]
     assert row.endswith("…")
     assert shown(capsys, Ranking(hits=(), route="dense", score_kind="cosine")) == ["no hits"]
+
+
+def test_a_ranking_of_many_hits_kinds_and_routes_stays_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    routes = {f"route{number}": RouteScore(rank=1, score=1, kind="rank") for number in range(7)}
+    hits = [
+        Hit(
+            id=f"c{n}",
+            text="text",
+            score=1 / n,
+            rank=n,
+            score_kind="rank",
+            scores=routes,
+            kind="fact" if n % 2 else "chunk",
+        )
+        for n in range(1, 36)
+    ]
+    header, first, *rest = shown(capsys, Ranking(hits=tuple(hits), route="all", score_kind="rank"))
+    assert header.split() == ["#", "SCORE", "KIND", "SOURCE", "TEXT"]
+    assert first.split() == ["1", "1.0000", "fact", "c1", "text"]
+    assert (len(rest), rest[-1]) == (30, "... and 5 more (all of them with --json)")
 
 
 def test_an_index_report_names_failures_first_and_says_how_many_it_leaves_out(

@@ -17,22 +17,28 @@ from ragbraid.registry.logic import Binding, Bindings, GraphSchema, LogicPlan, L
 from ragbraid.registry.reasoning import Judgement
 
 QUESTION = "Which of the two founders of Acme was born earlier?"
-FOUND = {
+FOUND: dict[str, Any] = {
     "question": "Who founded Acme?",
     "op": "retrieve",
     "s": {"alias": "s1", "types": ["Company"], "mention": "Acme"},
     "p": {"alias": "p1", "types": ["founder"]},
     "o": {"alias": "o1", "types": ["Person"]},
 }
-BORN = {
+BORN: dict[str, Any] = {
     "question": "When was each born?",
     "op": "retrieve",
     "s": {"alias": "o1"},
     "p": {"types": ["born on"]},
     "o": {"alias": "o2", "types": ["Date"]},
 }
-EARLIER = {"question": "Who is older?", "op": "math", "inputs": ["$o2"], "target": "the earliest", "out_alias": "m1"}
-OUTPUT = {"question": "The answer", "op": "output", "inputs": ["m1"]}
+EARLIER: dict[str, Any] = {
+    "question": "Who is older?",
+    "op": "math",
+    "inputs": ["$o2"],
+    "target": "the earliest",
+    "out_alias": "m1",
+}
+OUTPUT: dict[str, Any] = {"question": "The answer", "op": "output", "inputs": ["m1"]}
 GOOD = [FOUND, BORN, EARLIER, OUTPUT]
 
 

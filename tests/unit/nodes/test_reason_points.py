@@ -97,6 +97,7 @@ def test_citations_lead_from_points_to_chunks() -> None:
     assert found.value.text == "Weakly so [1]. Strongly so [2][3][1]."
     assert [(c.marker, c.chunk_id) for c in found.value.citations] == [(1, "c1"), (2, "c3"), (3, "c4")]
     assert (found.value.unknown_citations, found.step.status) == (0, None)
+    assert found.value.usage.llm_calls == 1
 
 
 def test_a_point_is_cited_by_so_many_chunks_at_most() -> None:
