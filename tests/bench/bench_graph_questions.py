@@ -188,7 +188,7 @@ def make_routes(kb: KnowledgeBase, embedder: Embedder, sparse: Bm25Encoder) -> d
 
     def kg_fuzzy(question: str) -> Ranking:
         near = run(fuzzy(question, linked(question), kb=kb, embedder=embedder))
-        return run(to_chunks(subgraph=near, question=question, kb=kb, pick="order"))
+        return run(to_chunks(Query(text=question), subgraph=near, kb=kb, pick="order"))
 
     def three_routes(question: str) -> Ranking:
         lists = {"kg_cs": kg_fuzzy(question), "kg_fr": kg_walk(question), "rc": by_hybrid(question, 20)}
