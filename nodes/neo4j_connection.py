@@ -61,7 +61,7 @@ class Neo4jConnection:
             rows: list[Row] = []
             for statement, parameters in work:
                 # Neo4j's type asks for a literal, so that no value gets into a text; `neo4j_cypher` sees to that.
-                rows = transaction.run(statement, parameters).data()
+                rows = transaction.run(statement, dict(parameters)).data()
             return rows
 
         with self._plain_errors():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -230,6 +231,21 @@ def test_thousands_of_records_are_written_read_marked_and_deleted(graph: GraphSt
     graph.delete_retired(2)
     graph.delete_written("neighbours", ids(*names[rest:]), generation=1)
     assert keys(graph, "neighbours", generation=1) == sorted(ids(*names[most:rest]))
+
+
+def test_threads_share_one_store(graph: GraphStore) -> None:
+    def work(number: int) -> list[str]:
+        mine = [entity(f"thing {number} {each}") for each in range(8)]
+        for record in mine:
+            put(graph, record)
+        graph.retire("entity", [record.key for record in mine[:2]], generation=2)
+        return [key for key, _ in graph.nearest("entity", vectors_for(mine)[7], 99, generation=2)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(work, range(8))):
+            assert entity_id(f"thing {number} 7") in found
+            assert entity_id(f"thing {number} 0") not in found
+    assert (graph.count("entity", generation=1), graph.count("entity", generation=2)) == (64, 48)
 
 
 def test_graphs_of_two_names_know_nothing_of_each_other(open_graph: OpenGraph) -> None:
