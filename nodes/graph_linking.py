@@ -22,7 +22,7 @@ GENERIC_TYPES = frozenset({"", "entity", "other", "others", "thing", "unknown", 
 LEAST_ALIKE = 0.6
 """Spellings that have less in common are not even named among the rejected."""
 
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U000323af]"
 )
@@ -187,7 +187,7 @@ def spot_names(view: GraphView, text: str) -> list[str]:
 
 
 def _by_length(view: GraphView) -> _Lengths:
-    names = frozenset(name for name in view.names if len(name) > 1 or (name and not _UNSPACED.match(name)))
+    names = frozenset(name for name in view.names if len(name) > 1 or (name and not UNSPACED.match(name)))
     return _Lengths(names, tuple(sorted({len(name) for name in names})))
 
 
@@ -198,7 +198,7 @@ def _is_edge(text: str, place: int) -> bool:
     before, after = text[place - 1], text[place]
     if unicodedata.category(after).startswith("M"):
         return False
-    return not (_in_word(before) and _in_word(after)) or bool(_UNSPACED.match(before) or _UNSPACED.match(after))
+    return not (_in_word(before) and _in_word(after)) or bool(UNSPACED.match(before) or UNSPACED.match(after))
 
 
 def _in_word(letter: str) -> bool:

@@ -211,9 +211,16 @@ def _from_answer(step: LogicStep, answer: StepAnswer, facts: SubGraph | None) ->
         return []
     values = answer.values or (answer.text,)
     of = answer.of if answer.values else ("",)
+    start = _only_start(step)
+    pairs = [(value, owner or start) for value, owner in zip(values, of, strict=True)]
     owners = [(owner, "") for owner in dict.fromkeys(of) if owner]
-    found = [_binding(names[0], list(zip(values, of, strict=True)), facts)]
-    return [*found, *(_binding(name, owners, facts) for name in names[1:])]
+    return [_binding(names[0], pairs, facts), *(_binding(name, owners, facts) for name in names[1:])]
+
+
+def _only_start(step: LogicStep) -> str:
+    """Return the one name that the step starts from, which all of its answer belongs to; "" where there are several."""
+    names = [name for slot in (step.s, step.o) if slot is not None for name in slot.names]
+    return names[0] if len(names) == 1 else ""
 
 
 def _from_facts(step: LogicStep, facts: SubGraph) -> list[Binding]:

@@ -55,7 +55,7 @@ async def math(
     bindings: Bindings,
     *,
     llm: LLM | None = None,
-    prompt: Annotated[str | None, prompt_file("target", "variables", "functions")] = None,
+    prompt: Annotated[str | None, prompt_file("wanted", "variables", "functions")] = None,
     max_tokens: PositiveInt = 400,
     temperature: Temperature = 0.0,
     language: PromptLanguage = "auto",
@@ -95,7 +95,7 @@ async def math(
     shown = [f"{name}: {_shown(items)}" for name, items in variables.items()]
     asked = gather(
         step.question,
-        lists={"target": [step.target or step.question], "variables": shown},
+        lists={"wanted": [step.target or step.question], "variables": shown},
         facts={"functions": ", ".join(FUNCTIONS)},
     )
     how = Asking(prompt, max_tokens, temperature, language)

@@ -7,22 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
-from graph_parts import graph_content, open_kb, with_graphs
+from graph_parts import graph_content, with_graphs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from index_parts import Corpus, HashEmbedder, WordSparse, content_of, make_set
 
-from ragbraid.nodes.graph_store import QdrantGraphStore
 from ragbraid.nodes.index import upsert
+from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store import Store
 from ragbraid.registry.contracts import ChunkSet, IndexReport
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.graph import Report
 from ragbraid.registry.graph_names import entity_id, fact_id
 from ragbraid.registry.graph_parts import ChunkGraph, Mention, Triple
+from ragbraid.registry.graph_store import GraphStore
 from ragbraid.registry.knowledge import Condition, Where
 
-OpenStore = Callable[..., Store]
+OpenBench = Callable[..., "Bench"]
 
 CORPUS = {
     "a.md": ["acme > based in > paris | acme makes tea", "acme > makes > tea"],
@@ -35,10 +36,10 @@ class Killed(BaseException):
 
 
 class Bench:
-    def __init__(self, store: Store, graph: Store) -> None:
+    def __init__(self, store: Store, graph: GraphStore) -> None:
         self.store = store
-        self.graph = QdrantGraphStore(graph)
-        self.kb = open_kb(store, "kb", graph)
+        self.graph = graph
+        self.kb = QdrantKnowledgeBase(store, graph, "kb")
         self.embedder = HashEmbedder()
 
     def ingest(self, corpus: Corpus | ChunkSet, **given: object) -> IndexReport:
@@ -54,8 +55,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(open_store: OpenStore) -> Iterator[Bench]:
-    made = Bench(open_store(), open_store("kb.graph"))
+def open_bench(open_chunks: Callable[..., Store], open_graph: Callable[..., GraphStore]) -> OpenBench:
+    return lambda name="kb": Bench(open_chunks(name), open_graph(name))
+
+
+@pytest.fixture
+def bench(open_bench: OpenBench) -> Iterator[Bench]:
+    made = open_bench()
     yield made
     made.kb.close()
 
@@ -140,7 +146,7 @@ def test_a_search_by_vector_finds_names_facts_and_profiles_and_obeys_filters(ben
 
 
 def test_names_that_mean_nearly_the_same_are_neighbours_whatever_the_history(
-    bench: Bench, open_store: OpenStore
+    bench: Bench, open_bench: OpenBench
 ) -> None:
     corpus = {name: [f"{name} > is > thing number {name}"] for name in ("alpha", "beta", "gamma", "delta", "1990")}
     limit = {"neighbour_min_score": 0.2}
@@ -157,7 +163,7 @@ def test_names_that_mean_nearly_the_same_are_neighbours_whatever_the_history(
     bench.ingest({name: texts for name, texts in corpus.items() if name != "beta"}, cleanup="full", **limit)
     bench.ingest({**corpus, "epsilon": ["epsilon > is > new"]}, cleanup="full", **limit)
     bench.ingest(corpus, cleanup="full", **limit)
-    clean = Bench(open_store("clean"), open_store("clean.graph"))
+    clean = open_bench("clean")
     clean.ingest(corpus, **limit)
     assert bench.content() == clean.content()
     bench.ingest({**corpus, "zeta": ["no triple here"]}, neighbour_min_score=None)
@@ -191,7 +197,7 @@ def test_a_report_is_found_until_a_chunk_behind_it_changes(bench: Bench) -> None
     assert bench.kb.verify() == []
 
 
-def test_a_killed_update_is_invisible_and_the_next_embeds_only_the_rest(bench: Bench, open_store: OpenStore) -> None:
+def test_a_killed_update_is_invisible_and_the_next_embeds_only_the_rest(bench: Bench, open_bench: OpenBench) -> None:
     bench.ingest(CORPUS)
     before, generation = bench.content(), bench.kb.info().generation
     changed = {**CORPUS, "c.md": [f"thing {n} > part of > whole {n}" for n in range(6)]}
@@ -206,7 +212,7 @@ def test_a_killed_update_is_invisible_and_the_next_embeds_only_the_rest(bench: B
     assert bench.kb.graph().generation == generation
     rest = bench.ingest(changed)
     assert rest.embedded == 12
-    clean = Bench(open_store("clean"), open_store("clean.graph"))
+    clean = open_bench("clean")
     assert clean.ingest(changed).embedded == 4 + 6 + 8 + 18
     assert (bench.content(), content_of(bench.store)) == (clean.content(), content_of(clean.store))
 
@@ -270,25 +276,25 @@ EDITS = st.lists(
 Edits = list[tuple[dict[str, list[str]], str, int | None]]
 
 
-@pytest.mark.parametrize("open_store", ["memory"], indirect=True)
+@pytest.mark.parametrize("graph_engine", ["memory"], indirect=True)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
 def test_any_sequence_of_runs_leaves_the_graph_that_indexing_from_nothing_gives(
-    open_store: OpenStore, edits: Edits
+    open_bench: OpenBench, edits: Edits
 ) -> None:
-    check_sequence(open_store, edits)
+    check_sequence(open_bench, edits)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("open_store", ["edge"], indirect=True)
+@pytest.mark.parametrize("graph_engine", ["edge"], indirect=True)
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_any_sequence_of_runs_leaves_the_same_graph_on_disk(open_store: OpenStore, edits: Edits) -> None:
-    check_sequence(open_store, edits)
+def test_any_sequence_of_runs_leaves_the_same_graph_on_disk(open_bench: OpenBench, edits: Edits) -> None:
+    check_sequence(open_bench, edits)
 
 
-def check_sequence(open_store: OpenStore, edits: Edits) -> None:
-    bench, clean = (Bench(open_store(name), open_store(f"{name}.graph")) for name in ("kb", "clean"))
+def check_sequence(open_bench: OpenBench, edits: Edits) -> None:
+    bench, clean = (open_bench(name) for name in ("kb", "clean"))
     bench.kb.drop()
     clean.kb.drop()
     standing: dict[str, list[str]] = {}

@@ -191,6 +191,21 @@ def test_every_step_reads_passages_where_facts_do_not_suffice(tmp_path: Path) ->
     assert solution(result).values == ("Ann Holm", "Bo Lind")
 
 
+def test_dates_of_two_steps_are_compared_by_what_they_belong_to(tmp_path: Path) -> None:
+    def born(name: str, n: int) -> dict[str, Any]:
+        slots = {"s": {"alias": f"s{n}", "mention": name}, "p": {"types": ["day of birth"]}, "o": {"alias": f"o{n}"}}
+        return {"question": f"When was {name} born?", "op": "retrieve", **slots}
+
+    earliest = {**EARLIER, "inputs": ["o1", "o2"]}
+    script = [
+        says("logical_form", plans(born("Bo Lind", 1), born("Ann Holm", 2), earliest, out("m1"))),
+        says("answer_step", said("In July 1960.", "July 1960"), user="When was Bo"),
+        says("answer_step", said("On 1 March 1950.", "1 March 1950"), user="When was Ann"),
+    ]
+    with kag(tmp_path, *script) as flow:
+        assert solution(flow.run(question=QUESTION)).text == "Ann Holm"
+
+
 def test_a_deduction_is_a_step_like_any_other(tmp_path: Path) -> None:
     judge = {
         "question": "Did Ann Holm found Acme?",

@@ -181,6 +181,13 @@ def test_an_answer_gives_the_values_and_no_fact_is_lost() -> None:
     assert [(hit.id, hit.rank) for hit in result.evidence] == [("c3", 1), ("c1", 2), ("c2", 3)]
 
 
+def test_an_answer_about_one_thing_belongs_to_it() -> None:
+    answer = StepAnswer(answered=True, text="In 1999.", values=("1999", "2001"), of=("", "Beta"))
+    assert bind(STEP, None, PASSAGES, answer).bindings[1].of == ("Acme", "Beta")
+    both = STEP.model_copy(update={"s": Slot(alias="s1", values=("Acme", "Beta"))})
+    assert bind(both, None, PASSAGES, answer).bindings[1].of == ("", "Beta")
+
+
 def test_an_answer_in_words_alone_is_its_own_value() -> None:
     answer = StepAnswer(answered=True, text="Nobody knows but Ann.")
     assert bind(STEP, None, PASSAGES, answer).bindings[1].values == ("Nobody knows but Ann.",)

@@ -53,6 +53,12 @@ PROMPTS = {
     "enrich.extract_triples:facts_prompt": "extract_facts",
     "enrich.extract_triples:names_prompt": "official_names",
     "enrich.label_pairs": "label_pairs",
+    "plan.logical_form": "logical_form",
+    "plan.replan": "logical_form",
+    "plan.rewrite": "rewrite_step",
+    "plan.answer_step": "answer_step",
+    "plan.math": "math_request",
+    "plan.deduce": "deduce",
 }
 """Our templates by node, and by port where that is not `prompt`."""
 GOLD = {"gold", "label", "labels", "reference", "references", "expected", "target", "supporting_facts", "gold_answer"}
@@ -74,7 +80,7 @@ def variables_of(name: str) -> tuple[str, ...]:
 
 
 def test_every_reasoning_node_with_a_model_has_a_prompt_in_this_table() -> None:
-    families = ("reason", "query", "judge", "context", "enrich", "report")
+    families = ("reason", "query", "judge", "context", "enrich", "report", "plan")
     asking = {
         contract.name
         for contract in installed_catalogue().nodes()
