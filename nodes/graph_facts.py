@@ -59,6 +59,7 @@ def facts(
     embedder: Embedder,
     top_k: HowMany = 5,
     min_score: Cosine | None = None,
+    scale_over: Annotated[int, Field(ge=2, le=10_000)] | None = None,
     where: Where | None = None,
 ) -> Ranking:
     """Find the facts of the knowledge graph whose meaning is nearest to the query's, by cosine.
@@ -75,6 +76,9 @@ def facts(
         top_k: how many facts to return at most.
         min_score: facts below this cosine are left out; what fits depends on the embedder, and a note in the trace
             names the best that was rejected when nothing is left.
+        scale_over: map the scores to 0..1 over so many of the nearest facts (HippoRAG 2: over all), for `graph.seed`:
+            cosines of some models lie so close together that as weights they would all be the same. None (null) leaves
+            the cosines.
         where: only what chunks that fulfil these conditions state.
 
     Raises:
@@ -85,10 +89,14 @@ def facts(
     text = _search_text(query, keywords, "graph.facts")
     if text is None:
         return Ranking(route="facts", score_kind="cosine")
-    found = kb.search_graph("fact", embedder.embed_query(text), embedder=embedder.identity, top_k=top_k, where=where)
+    asked = max(top_k, scale_over or 0)
+    found = kb.search_graph("fact", embedder.embed_query(text), embedder=embedder.identity, top_k=asked, where=where)
     view = kb.graph(where)
-    hits = [fact_hit(view.facts[id_], score, "cosine") for id_, score in found if id_ in view.facts]
-    return with_places(_ranked(hits, "facts", min_score), kb)
+    hits = [fact_hit(view.facts[id_], score, "cosine") for id_, score in found[:top_k] if id_ in view.facts]
+    ranked = _ranked(hits, "facts", min_score)
+    if scale_over is not None and found:
+        ranked = _scaled(ranked, least=found[:scale_over][-1][1], greatest=found[0][1])
+    return with_places(ranked, kb)
 
 
 @node(
@@ -277,6 +285,16 @@ def relations_of(entities: Ranking, *, kb: KnowledgeBase, limit: HowMany = 200, 
         report_note(f"{len(ordered) - limit} of {len(ordered)} facts are behind `limit` and were left out")
     hits = [fact_hit(fact, 0.0, "rank") for fact in ordered[:limit]]
     return _as_incomplete_as(entities, with_places(in_order(hits, route="relations"), kb))
+
+
+def _scaled(ranking: Ranking, *, least: float, greatest: float) -> Ranking:
+    """Map scores to 0..1; where all are the same they are 1."""
+    span = greatest - least
+    hits = [
+        hit.model_copy(update={"score": min(max((hit.score - least) / span, 0.0), 1.0) if span > 0 else 1.0})
+        for hit in ranking
+    ]
+    return Ranking.from_hits(hits, route=ranking.route, score_kind="norm")
 
 
 def _search_text(query: Query, keywords: Texts | None, node_name: str) -> str | None:

@@ -53,8 +53,8 @@ def seed(
 
     As HippoRAG 2 (Gutiérrez et al. 2025): each end of a fact gets the fact's score divided by the number of chunks that
     name it, averaged over its facts, and the heaviest `max_phrases` stay; passages get their scores, mapped to 0..1
-    over the given ones (the original: over all), times `passage_weight`. Scores of facts are taken as they are, where
-    the original maps them to 0..1 first. Without any fact there are no seeds, whatever the passages are: then the
+    over the given ones (the original: over all), times `passage_weight`. Scores of facts are taken as they are;
+    the original maps them to 0..1 over all facts, as `graph.facts` does with `scale_over`. Without any fact there are no seeds, whatever the passages are: then the
     passages themselves are the better answer.
 
     Args:

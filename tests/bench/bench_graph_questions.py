@@ -175,7 +175,7 @@ def make_routes(kb: KnowledgeBase, embedder: Embedder, sparse: Bm25Encoder) -> d
         return run(hybrid(Query(text=question), kb=kb, embedder=embedder, sparse=sparse, top_k=top_k))
 
     def hipporag2(question: str) -> Ranking:
-        near = run(facts(Query(text=question), kb=kb, embedder=embedder, top_k=5))
+        near = run(facts(Query(text=question), kb=kb, embedder=embedder, top_k=5, scale_over=100))
         seeds = run(seed(near, by_dense(question, 200), kb=kb))
         return run(ppr(seeds, kb=kb, top_k=5))
 

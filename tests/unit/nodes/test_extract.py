@@ -114,7 +114,9 @@ def test_list_items_are_units_under_the_line_that_introduces_them():
 
 
 def test_a_version_at_the_start_of_a_line_is_no_number_of_a_list():
-    assert [unit.shown for unit in split_units("4.2.1版修复了漏洞\n\n3.9 must be installed first.\n\n1.检查天线杆")] == [
+    assert [
+        unit.shown for unit in split_units("4.2.1版修复了漏洞\n\n3.9 must be installed first.\n\n1.检查天线杆")
+    ] == [
         "4.2.1版修复了漏洞",
         "3.9 must be installed first.",
         "检查天线杆",

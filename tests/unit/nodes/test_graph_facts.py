@@ -87,6 +87,18 @@ def test_facts_are_cut_by_number_score_and_what_a_reader_may_see(kb: QdrantKnowl
     assert found(where=source("b.md")) == [0.6]
 
 
+def test_scores_are_spread_over_as_many_facts_as_wanted_whatever_is_returned(kb: QdrantKnowledgeBase) -> None:
+    def found(**given: object) -> list[float]:
+        ranking = find_facts(QUESTION, kb=kb, embedder=AngleEmbedder(), **given)  # type: ignore[arg-type]
+        assert ranking.score_kind == "norm"
+        return [score for _, score in seen(ranking)]
+
+    assert found(scale_over=100) == [1.0, 0.0]
+    assert found(scale_over=2, top_k=1) == [1.0]
+    assert found(scale_over=2, min_score=0.7) == [1.0]
+    assert found(scale_over=2, where=source("b.md")) == [1.0], "of one fact alone nothing is known, so it counts fully"
+
+
 def test_what_scores_too_low_is_told(kb: QdrantKnowledgeBase) -> None:
     step = StepContext()
     with step_context(step):
