@@ -10,6 +10,7 @@ import click
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_output import print_json
 from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
+from ragbraid.registry.reports import ReportRun
 
 _MAX_ROWS = 30
 _MAX_ROUTES = 6
@@ -22,6 +23,8 @@ def show_outputs(outputs: Any) -> None:
         click.echo(answer_text(outputs))
     elif isinstance(outputs, IndexReport):
         click.echo(report_text(outputs))
+    elif isinstance(outputs, ReportRun):
+        click.echo(report_run_text(outputs))
     elif isinstance(outputs, Ranking):
         click.echo(ranking_text(outputs))
     elif isinstance(outputs, dict):
@@ -48,7 +51,7 @@ def answer_text(answer: Answer) -> str:
 def _citation_line(citation: Citation) -> str:
     place = " > ".join(part for part in (citation.source or citation.chunk_id, *citation.section_path) if part)
     quote = f"\n      “{_one_line(citation.quote)}”" if citation.quote else ""
-    unverified = "" if citation.verified else "  (the quote is not in the passage)"
+    unverified = "  (the quote is not in the passage)" if citation.quote and not citation.verified else ""
     return f"  [{citation.marker}] {place}{unverified}{quote}"
 
 
@@ -100,16 +103,29 @@ def report_text(report: IndexReport) -> str:
     return "\n".join([sources, chunks, *_source_lines(told), *(f"note: {note}" for note in report.notes)])
 
 
-def _source_lines(sources: Iterable[Any], limit: int = 20) -> list[str]:
-    sources = list(sources)
+def report_run_text(run: ReportRun) -> str:
+    """Return what a run that writes reports did, a line for every community without one, and the notes."""
+    total = (
+        f"knowledge base `{run.knowledge_base}`, generation {run.generation}: {run.communities} communities; reports: "
+        f"{run.written} written, {run.reused} unchanged, {run.outdated} outdated, {run.removed} deleted"
+    )
+    missing = [f"  no report about {', '.join(each.entities)}: {each.reason}" for each in run.missing]
+    return "\n".join([total, *_first_lines(missing), *(f"note: {note}" for note in run.notes)])
+
+
+def _source_lines(sources: Iterable[Any]) -> list[str]:
     failed_first = sorted(sources, key=lambda source: (source.status != "failed", source.reason is None))
-    lines = [
-        f"  {source.status:<9} {source.source}" + (f": {source.reason}" if source.reason else "")
-        for source in failed_first[:limit]
-    ]
-    if len(sources) > limit:
-        lines.append(f"  ... and {len(sources) - limit} more (all of them with --json)")
-    return lines
+    return _first_lines(
+        [
+            f"  {source.status:<9} {source.source}" + (f": {source.reason}" if source.reason else "")
+            for source in failed_first
+        ]
+    )
+
+
+def _first_lines(lines: list[str], limit: int = 20) -> list[str]:
+    more = len(lines) - limit
+    return lines if more <= 0 else [*lines[:limit], f"  ... and {more} more (all of them with --json)"]
 
 
 def _one_line(text: str, limit: int = 200) -> str:

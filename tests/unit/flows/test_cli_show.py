@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from ragbraid.flows.cli import app
 from ragbraid.flows.cli_show import show_outputs
 from ragbraid.registry.contracts import Answer, Citation, Hit, IndexReport, Ranking, RouteScore, SourceReport
+from ragbraid.registry.reports import MissingReport, ReportRun
 
 
 def shown(capsys: pytest.CaptureFixture[str], value: object) -> list[str]:
@@ -41,6 +42,11 @@ def test_an_answer_is_shown_with_its_sources_and_what_was_doubtful(capsys: pytes
         "      “never said”",
         "(citations of the model that point at no passage and were removed: 2)",
     ]
+
+
+def test_a_citation_without_a_quote_is_not_called_doubtful(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(text="28 days [1].", citations=(Citation(marker=1, chunk_id="c1", source="a.md"),))
+    assert shown(capsys, answer)[-1] == "  [1] a.md"
 
 
 def test_a_ranking_is_shown_as_a_table_and_an_empty_one_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +105,21 @@ def test_an_index_report_names_sources_without_text_and_ends_with_the_notes(caps
     assert lines[0].endswith("30 added, 0 updated, 1 unchanged, 0 deleted, 0 failed, 1 empty")
     assert lines[2] == "  unchanged blank.md: it holds no text"
     assert lines[-1] == "note: One more."
+
+
+def test_a_run_that_wrote_reports_says_how_many_and_about_what_there_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = tuple(MissingReport(community_id=f"k{n}", entities=("Osk", f"V{n}"), reason="no") for n in range(21))
+    run = ReportRun(
+        knowledge_base="kb", generation=3, communities=26, written=4, reused=1, missing=missing, notes=("a note",)
+    )
+    lines = shown(capsys, run)
+    assert lines[:2] == [
+        "knowledge base `kb`, generation 3: 26 communities; reports: 4 written, 1 unchanged, 0 outdated, 0 deleted",
+        "  no report about Osk, V0: no",
+    ]
+    assert lines[-2:] == ["  ... and 1 more (all of them with --json)", "note: a note"]
 
 
 def test_several_outputs_are_shown_by_name_and_anything_else_as_json(capsys: pytest.CaptureFixture[str]) -> None:
