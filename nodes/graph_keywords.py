@@ -35,6 +35,22 @@ class KeywordLists(Draft):
     low: list[Line] = Field(description="names and things: people, places, products, technical terms")
 
 
+class ThemesAlone(KeywordLists):
+    """What the question is about, as themes."""
+
+    low: list[Line] = Field(default=[], description="an empty list")
+
+
+class NamesAlone(KeywordLists):
+    """What the question is about, as names and things."""
+
+    high: list[Line] = Field(default=[], description="an empty list")
+
+
+_FORMS: dict[Levels, type[KeywordLists]] = {"both": KeywordLists, "high": ThemesAlone, "low": NamesAlone}
+"""The form for each level: a list that was not asked for may be missing."""
+
+
 @node(
     "query.keywords",
     example="""
@@ -90,7 +106,7 @@ async def keywords(
     values = gather(question, facts={"levels": levels, "max_keywords": max_keywords})
     how = Asking(prompt, max_tokens, temperature, language)
     kept = "the question itself is searched for"
-    draft = await ask_or_none(llm, "keywords", KeywordLists, values, how, on_invalid, kept)
+    draft = await ask_or_none(llm, "keywords", _FORMS[levels], values, how, on_invalid, kept)
     if draft is None:
         return _question_itself(question, levels)
     found = Keywords(

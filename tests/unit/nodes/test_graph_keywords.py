@@ -55,6 +55,13 @@ def test_one_level_can_be_asked_for_alone() -> None:
     assert ask(keywords, QUESTION, rules=reply(high=[], low=["x"]), levels="high").value == Keywords(high=(QUESTION,))
 
 
+def test_a_level_that_was_not_asked_for_may_be_missing_from_the_answer() -> None:
+    assert ask(keywords, QUESTION, rules=reply(low=["Acme"]), levels="low").value == Keywords(low=("Acme",))
+    assert ask(keywords, QUESTION, rules=reply(high=["trade"]), levels="high").value == Keywords(high=("trade",))
+    with pytest.raises(ServiceError, match="`high`: Field required"):
+        ask(keywords, QUESTION, rules=reply(low=["Acme"]), on_invalid="fail")
+
+
 @pytest.mark.parametrize("rule", [Rule.model_validate({"json": {"low": 1}}), Rule(reply="{", fault="cut_off")])
 def test_an_answer_of_no_use_leaves_the_question_and_is_told_or_fails(rule: Rule) -> None:
     asked = ask(keywords, QUESTION, rules=rule)
