@@ -252,6 +252,18 @@ def test_chinese_documents_are_read_explored_and_answered_in_chinese(tmp_path: P
     assert result.outputs["answer"].text == "林德 [1]"
 
 
+def test_what_a_reader_may_not_see_is_not_explored_and_reports_that_rest_on_it_are_not_read(tmp_path: Path) -> None:
+    with dbgpt(tmp_path, KEYWORDS, ANSWER) as flow:
+        hidden = {"none": [{"field": "source", "equals": "lindqvist.md"}]}
+        result = flow.run(question=QUESTION, where=hidden, report_min_score=-1)
+        everything = flow.run(question=QUESTION, report_min_score=-1)
+    assert texts(given(result, "facts")) == ["Edda Lindqvist – lighthouse of Norrhaven: by design"]
+    assert "lindqvist" not in names(result)
+    seen = {id_ for hit in given(everything, "chunks") if hit.source == "lindqvist.md" for id_ in [hit.id]}
+    assert not any(seen & set(hit.metadata["chunk_ids"]) for hit in given(result, "reports"))
+    assert len(given(result, "reports")) < len(given(everything, "reports"))
+
+
 def test_a_graph_without_reports_is_refused_instead_of_answered_without_them(tmp_path: Path) -> None:
     """DB-GPT's community summary is silently empty over all stores but one."""
     with graph_method(tmp_path, "dbgpt_graph", KEYWORDS, ANSWER) as flow, pytest.raises(SettingsError, match="report"):

@@ -156,6 +156,14 @@ def test_a_citation_that_no_passage_bears_is_removed(tmp_path: Path) -> None:
     assert answer.unknown_citations
 
 
+def test_neither_of_the_two_leads_to_what_a_reader_may_not_see(tmp_path: Path) -> None:
+    with graph_method(tmp_path, "rag_kag_fusion", ANSWER) as flow:
+        hidden = {"none": [{"field": "source", "equals": "lindqvist.md"}]}
+        result = flow.run(question=TWO_NAMES, depth=4, where=hidden)
+    assert {Path(hit.source or "").stem for hit in given(result, "kag")} == {"lighthouse", "osk"}
+    assert "lindqvist" not in names(result)
+
+
 def test_a_knowledge_base_without_a_graph_is_refused(tmp_path: Path) -> None:
     with method(tmp_path, "rag_kag_fusion", ANSWER) as flow, pytest.raises(SettingsError, match="knowledge graph"):
         flow.run(question=ONE_NAME)

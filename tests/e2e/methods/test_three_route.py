@@ -13,6 +13,7 @@ from ragbraid.flows.api import load
 from ragbraid.flows.runner import RunResult
 from ragbraid.registry.errors import ServiceError, SettingsError
 
+HIDDEN = {"none": [{"field": "source", "equals": "lighthouse.md"}]}
 QUESTION = "Who designed the lighthouse of Norrhaven?"
 DESIGNED = "lighthouse of Norrhaven designed by Edda Lindqvist"
 
@@ -116,6 +117,33 @@ def test_a_chinese_question_takes_all_three_routes(tmp_path: Path) -> None:
     assert texts(given(result, "near")) == ["诺港灯塔 设计者 林德"]
     assert "林德" in result.outputs["answer"].text
     assert names(result)[0] == "灯塔"
+
+
+def test_a_value_is_a_fact_like_any_other(tmp_path: Path) -> None:
+    """KAG's pattern of subject, attribute and value does not find values (#692)."""
+    triples = {**TRIPLES, "tarnby": ["Tarnby > number of inhabitants > 412"]}
+    with graph_method(tmp_path, "three_route", triples=triples) as flow:
+        result = flow.run(question="What is the number of inhabitants of Tarnby?")
+    assert texts(given(result, "stated")) == ["Tarnby number of inhabitants 412"]
+    assert sources(result, "kg_cs") == ["tarnby"]
+
+
+def test_a_question_in_another_language_than_the_relations_is_left_to_meaning(tmp_path: Path) -> None:
+    """KAG compares English names of relations with Chinese questions and finds nothing (#37)."""
+    with graph_method(tmp_path, "three_route") as flow:
+        result = flow.run(question="Edda Lindqvist在哪里出生？", min_fact_score=-1)
+    assert (given(result, "names"), given(result, "relations")) == (("Edda Lindqvist",), ())
+    assert set(texts(given(result, "near"))) == {DESIGNED, "Edda Lindqvist born in Tarnby"}
+    assert {"lindqvist", "lighthouse"} <= set(sources(result, "kg_fr"))
+
+
+def test_what_a_reader_may_not_see_gives_no_name_no_fact_and_no_passage(tmp_path: Path) -> None:
+    with graph_method(tmp_path, "three_route") as flow:
+        result = flow.run(question=f"{QUESTION} Is it Edda Lindqvist?", where=HIDDEN, min_fact_score=-1)
+    assert (given(result, "names"), given(result, "relations")) == (("Norrhaven", "Edda Lindqvist"), ())
+    assert set(texts(given(result, "near"))) == {"Edda Lindqvist born in Tarnby", "ferry goes to Norrhaven"}
+    assert "lighthouse" not in names(result)
+    assert not any("designed" in hit.text for hit in result.outputs["evidence"])
 
 
 def test_a_knowledge_base_without_a_graph_is_refused_with_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:

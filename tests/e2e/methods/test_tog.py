@@ -206,6 +206,14 @@ def test_a_chinese_question_is_walked_and_answered_in_chinese(tmp_path: Path) ->
     assert result.outputs["answer"].citations[0].source == "塔恩比.md"
 
 
+def test_a_walk_never_goes_over_what_a_reader_may_not_see(tmp_path: Path) -> None:
+    with graph_method(tmp_path, "tog", NAMES, RELATIONS, ENTITIES, UNDECIDED, ANSWER) as flow:
+        hidden = {"none": [{"field": "source", "equals": "lindqvist.md"}]}
+        result = flow.run(question=QUESTION, where=hidden)
+    assert ended(result) == ("dead_end", 2, False)
+    assert texts(result.outputs["facts"]) == HOPS[:1]
+
+
 def test_a_knowledge_base_without_a_graph_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
     with method(tmp_path, "tog", NAMES) as flow, pytest.raises(SettingsError, match="holds no knowledge graph"):
         flow.run(question=QUESTION)
