@@ -1,4 +1,4 @@
-"""Reading the knowledge graph of a knowledge base: as a whole, kept in memory for a generation, and by vector."""
+"""Reading the knowledge graph of a knowledge base: graph and reports, kept in memory for a generation, and by vector."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class GraphReader:
     def __init__(self, graph: GraphStore) -> None:
         self._graph = graph
         self._lock = threading.Lock()
+        self._generation = -1
         self._whole: GraphView | None = None
+        self._reports: tuple[Report, ...] | None = None
         self._restricted: OrderedDict[str, GraphView] = OrderedDict()
         self._allowed: dict[str, frozenset[str]] = {}
 
@@ -44,10 +46,9 @@ class GraphReader:
         """
         require_graph(info, self._graph)
         with self._lock:
-            if self._whole is None or self._whole.generation != info.generation:
+            self._move_to(info.generation)
+            if self._whole is None:
                 self._whole = self._read(info.generation)
-                self._restricted.clear()
-                self._allowed.clear()
             if where is None:
                 return self._whole
             key = where.model_dump_json()
@@ -91,13 +92,25 @@ class GraphReader:
 
     def reports(self, info: KnowledgeBaseInfo, where: Where | None, find_chunks: FindChunks) -> tuple[Report, ...]:
         """Return the reports in order of id, under conditions only those all of whose chunks fulfil them."""
-        stored = self._graph.read("report", generation=info.generation)
-        reports = sorted((read_report(each.record) for each in stored), key=lambda report: report.id)
-        if where is None or not reports:
-            return tuple(reports)
         with self._lock:
+            self._move_to(info.generation)
+            if self._reports is None:
+                stored = self._graph.read("report", generation=info.generation)
+                self._reports = tuple(sorted((read_report(each.record) for each in stored), key=lambda each: each.id))
+            reports = self._reports
+            if where is None or not reports:
+                return reports
             allowed = self._find(where.model_dump_json(), where, find_chunks)
         return tuple(report for report in reports if allowed.issuperset(report.chunk_ids))
+
+    def _move_to(self, generation: int) -> None:
+        """Forget what was read of another generation; the caller holds the lock."""
+        if self._generation != generation:
+            self._generation = generation
+            self._whole = None
+            self._reports = None
+            self._restricted.clear()
+            self._allowed.clear()
 
     def _find(self, key: str, where: Where, find_chunks: FindChunks) -> frozenset[str]:
         if key not in self._allowed:

@@ -197,6 +197,17 @@ def test_a_report_is_found_until_a_chunk_behind_it_changes(bench: Bench) -> None
     assert bench.kb.verify() == []
 
 
+def test_reports_are_read_once_a_generation_and_a_new_one_is_seen_with_and_without_conditions(bench: Bench) -> None:
+    for word in ("tea", "coffee"):
+        corpus = with_graphs(make_set({"a.md": [f"acme > makes > {word}"]}))
+        bench.ingest(corpus)
+        report = report_about(bench, [chunk.id for chunk in corpus.chunks], word)
+        bench.kb.replace_reports([report], embedder=bench.embedder, generation=bench.kb.info().generation)
+        assert [each.title for each in bench.kb.reports()] == [word]
+        assert bench.kb.reports() is bench.kb.reports()
+        assert [each.title for each in bench.kb.reports(source("a.md"))] == [word]
+
+
 def test_a_killed_update_is_invisible_and_the_next_embeds_only_the_rest(bench: Bench, open_bench: OpenBench) -> None:
     bench.ingest(CORPUS)
     before, generation = bench.content(), bench.kb.info().generation
