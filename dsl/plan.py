@@ -106,14 +106,15 @@ class Retry:
 class Policy:
     """The reserved keys of a step that govern how it runs.
 
-    `cache_seconds` is None without a cache and infinite for `cache: true`; `on_error` is `fail`, `skip` or a step (a node
-    or a flow).
+    `cache_seconds` is None without a cache and infinite for `cache: true`; `on_error` is `fail`, `skip`, `empty` or a step
+    (a node or a flow). For `empty`, `output` is the class of what stands in for a failed step.
     """
 
     retry: Retry = Retry()
     timeout_seconds: float | None = None
     cache_seconds: float | None = None
-    on_error: Literal["fail", "skip"] | AnyStep = "fail"
+    on_error: Literal["fail", "skip", "empty"] | AnyStep = "fail"
+    output: type[Any] | None = None
     when: Value | None = None
     ensure: Computed | None = None
     """A condition over `out` (the step's output) and what it names."""

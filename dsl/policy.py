@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from pydantic import BaseModel
+
 from ragbraid.dsl.ambient import Neighbours, fill_the_rest
 from ragbraid.dsl.bind import bind_written, draft_node
 from ragbraid.dsl.conditions import bind_condition, bind_judgement
@@ -17,7 +19,7 @@ from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.syntax import NodeDecl
-from ragbraid.dsl.types import assignable, describe, without_none
+from ragbraid.dsl.types import assignable, describe, strip, without_none
 from ragbraid.dsl.values import Bound, Context, fit
 from ragbraid.registry.errors import FailureKind
 from ragbraid.registry.node import RESERVED_KEYS
@@ -64,11 +66,31 @@ def read_on_error(draft: Draft, neighbours: Neighbours, context: Context, known:
             draft.policy = replace(draft.policy, on_error=step)
     elif word == "skip":
         draft.policy = replace(draft.policy, on_error="skip")
+    elif word == "empty":
+        _read_empty(draft, node, context.report)
     elif word != "fail":
-        hint = "write `on_error: fail`, `on_error: skip` or `on_error: {use: ...}`"
+        hint = "write `on_error: fail`, `on_error: skip`, `on_error: empty` or `on_error: {use: ...}`"
         if isinstance(word, str) and known.catalogue.find_node(word) is not None:
             hint = f"write `on_error: {{use: {word}}}`"
-        context.report.error("RB201", "`on_error` is `fail`, `skip` or a replacement", node.span, hint)
+        context.report.error("RB201", "`on_error` is `fail`, `skip`, `empty` or a replacement", node.span, hint)
+
+
+def _read_empty(draft: Draft, node: Node, report: Report) -> None:
+    """Let an empty output that says why it is empty stand in for a failed step, where the type has room for that."""
+    output = strip(without_none(draft.output))
+    if draft.output is POISON:
+        return
+    if isinstance(output, type) and issubclass(output, BaseModel) and _can_be_empty(output):
+        draft.policy = replace(draft.policy, on_error="empty", output=output)
+        return
+    message = f"`{draft.name}` gives {describe(output)}, which cannot say that it is empty because something failed"
+    hint = "write `on_error: skip`, or a replacement; `empty` is for what has `degraded` and `error`, such as a Ranking"
+    report.error("RB201", message, node.span, hint)
+
+
+def _can_be_empty(output: type[BaseModel]) -> bool:
+    fields = output.model_fields
+    return {"degraded", "error"} <= fields.keys() and not any(field.is_required() for field in fields.values())
 
 
 def _read_retry(node: Node, report: Report) -> Retry:

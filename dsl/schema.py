@@ -204,7 +204,7 @@ def _reserved_schemas() -> dict[str, Any]:
         },
         "timeout": _DURATION,
         "cache": {"anyOf": [{"type": "boolean"}, _DURATION]},
-        "on_error": {"anyOf": [{"enum": ["fail", "skip"]}, {"type": "object", "required": ["use"]}]},
+        "on_error": {"anyOf": [{"enum": ["fail", "skip", "empty"]}, {"type": "object", "required": ["use"]}]},
         "ensure": {"type": "string", "description": "a condition over `out` that must hold"},
     }
 

@@ -10,7 +10,7 @@ from ragbraid.dsl.keys import is_name
 from ragbraid.dsl.scope import POISON
 from ragbraid.dsl.source_nodes import ScalarNode, subspan
 from ragbraid.dsl.syntax import block_kind
-from ragbraid.dsl.types import describe, is_optional, without_none
+from ragbraid.dsl.types import assignable, describe, is_optional, item_type, without_none
 from ragbraid.dsl.values import WRONG, Bound, Context, fit, fit_collected, resolve_reference
 from ragbraid.dsl.walk import deepened, read_slots
 from ragbraid.registry.catalogue import Catalogue
@@ -199,9 +199,8 @@ class Wiring:
         taken = self._taken_port(draft, bound)
         if taken is not None or not open_ports:
             message = f"`{draft.name}` has no port left that `{name}` could fill"
-            hint = (
-                f"its `{taken}` is filled by `{draft.fills[taken].detail}` already" if taken else "it takes no arrows"
-            )
+            hint = f"its `{taken}` is filled by `{draft.fills[taken].detail}` already" if taken else None
+            hint = hint or _one_after_the_other(name, bound, draft) or "it takes no arrows"
             self._report.error("RB208", message, place, hint)
             return
         wanted = [port.item if port.fan_in else port.type for port in open_ports]
@@ -218,7 +217,8 @@ class Wiring:
         expected = describe(wanted[0])
         message = f"`{draft.name}` needs {expected}, but `{name}` gives {given}"
         labels = [Label(target, f"expects {expected}")]
-        self._report.error("RB203", message, place, self._bridge_hint(bound, wanted, given, expected), labels)
+        hint = _one_after_the_other(name, bound, draft) or self._bridge_hint(bound, wanted, given, expected)
+        self._report.error("RB203", message, place, hint, labels)
 
     def _taken_port(self, draft: Draft, bound: Bound) -> str | None:
         """Return the port that would take the value, were it not filled already."""
@@ -235,6 +235,17 @@ class Wiring:
             if takes and gives:
                 return f"put a node between them that turns {given} into {expected}, for example `{node.name}`"
         return None
+
+
+def _one_after_the_other(name: str, bound: Bound, draft: Draft) -> str | None:
+    """Lead from two nodes in a row that give the same kind of thing, such as KAG's `kg_cs->kg_fr->rc`, to a gate."""
+    given = without_none(bound.type)
+    if draft.output is POISON or item_type(given) is None or not assignable(given, without_none(draft.output)):
+        return None
+    return (
+        f"both give {describe(given)}: to run `{draft.name}` only where `{name}` finds nothing, write a gate over what both "
+        'do, `gate: {try: [..., ...], enough: "${ out | length > 0 }"}`; else send both to a node that collects'
+    )
 
 
 _GIVEN_BY = {

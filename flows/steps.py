@@ -166,6 +166,8 @@ async def _recover(step: AnyCompiled, failure: RagbraidError, frame: Frame, run:
         return await run_step(step.replacement, frame, run)
     if step.policy.on_error == "skip":
         return None
+    if step.policy.output is not None:
+        return step.policy.output(degraded=True, error=str(failure))
     raise failure
 
 

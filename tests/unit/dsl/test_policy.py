@@ -97,6 +97,26 @@ def test_skip_on_error_makes_the_output_optional(compile_flow: Compile) -> None:
     assert plan.output_types == {"": Ranking | None}
 
 
+def test_an_empty_output_in_the_place_of_a_failed_step_keeps_its_type(compile_flow: Compile) -> None:
+    plan = compile_flow("rc: {use: retrieve.dense, on_error: empty}", outputs="$rc")
+    policy = policy_of(plan, "rc")
+    assert (policy.on_error, policy.output, plan.output_types) == ("empty", Ranking, {"": Ranking})
+
+
+def test_an_empty_output_may_stand_in_for_a_group_and_for_what_is_skipped(compile_flow: Compile) -> None:
+    nodes = """
+g: {nodes: {rc: retrieve.dense, top: {use: rerank.cross, hits: $rc}}, output: $top, on_error: empty}
+sp: {use: retrieve.sparse, when: "${ g | length > 0 }", on_error: empty}
+"""
+    plan = compile_flow(nodes, outputs="{g: $g, sp: $sp}")
+    assert [policy_of(plan, name).output for name in ("g", "sp")] == [Ranking, Ranking]
+    assert plan.output_types == {"g": Ranking, "sp": Ranking | None}
+
+
+def test_a_text_cannot_say_that_it_is_empty_because_something_failed(codes_of: Codes) -> None:
+    assert codes_of("w: {use: text.rewrite, on_error: empty}", outputs="$w") == ["RB201"]
+
+
 def test_a_replacement_is_a_step_with_the_same_values(compile_flow: Compile) -> None:
     nodes = """
 w: text.rewrite

@@ -14,6 +14,7 @@ from ragbraid.flows.runner import RunEvent, RunResult
 from ragbraid.flows.scheduler import run_plan
 from ragbraid.flows.trace import Trace
 from ragbraid.registry.context import report_degraded, report_note, report_progress
+from ragbraid.registry.contracts import Ranking
 from ragbraid.registry.errors import NodeOutputError, RunError, ServiceError, SettingsError
 from ragbraid.registry.node import node
 
@@ -262,6 +263,14 @@ def test_a_step_that_may_fail_gives_none_and_the_trace_keeps_its_error(plans, he
     entry = result.trace.step("s")
     assert (result.outputs, result.trace.status, entry.outcome) == ("got None", "ok", "failed")
     assert str(entry.error) == "`s` failed with ValueError: no"
+
+
+def test_an_empty_output_in_the_place_of_a_failed_step_says_why_it_is_empty(plans, held):
+    gone = ServiceError("The service is down.", kind="unavailable")
+    plan = plans.plan({"s": plans.use(give, {"value": fails(gone)}, on_error="empty", output=Ranking)})
+    result = run(plan, held())
+    assert (result.outputs, result.trace.status) == (Ranking(degraded=True, error="The service is down."), "ok")
+    assert result.trace.step("s").outcome == "failed"
 
 
 def test_a_value_that_breaks_the_port_of_a_step_that_may_fail_is_skipped_too(plans, held):
