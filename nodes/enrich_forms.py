@@ -20,7 +20,7 @@ from ragbraid.nodes.reasoning import Draft
 from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Chunk, ChunkSet
 from ragbraid.registry.errors import ServiceError
-from ragbraid.registry.graph_names import normalize_name, tidy_name
+from ragbraid.registry.graph_names import normalize_name, normalize_text, tidy_name
 from ragbraid.registry.graph_parts import OTHER, ChunkGraph, Mention, Triple
 from ragbraid.registry.knowledge import KnowledgeBase
 
@@ -298,11 +298,49 @@ async def add_graphs(
     kb: KnowledgeBase | None,
     concurrency: int,
     max_share: float,
+    only_named: bool,
 ) -> ChunkSet:
-    """Ask a model about chunks as `enrich` does, and add the graphs in its answers to them."""
+    """Ask a model about chunks as `enrich` does, and add the graphs in its answers to them.
+
+    With `only_named` entities whose name does not stand in their chunk are left out, and the facts about them.
+    """
     read = await enrich(enricher, chunks, stamps, ask, kb=kb, concurrency=concurrency, max_share=max_share)
     _report_found(read.said.values())
-    return read.attach(lambda chunk, said: [with_graph(chunk, graph_of(said))])
+    invented = 0
+
+    def add(chunk: Chunk, said: JsonValue) -> list[Chunk]:
+        nonlocal invented
+        graph = graph_of(said)
+        named, count = keep_named(chunk, graph)
+        invented += count
+        return [with_graph(chunk, named if only_named else graph)]
+
+    done = read.attach(add)
+    if invented:
+        fate = "and were left out" if only_named else "(`only_named: true` leaves such out)"
+        report_note(f"{invented} names of entities do not stand in the chunk that they were read in {fate}")
+    return done
+
+
+def keep_named(chunk: Chunk, graph: ChunkGraph) -> tuple[ChunkGraph, int]:
+    """Return what of a graph is about entities whose name or alias stands in the chunk, and how many others there are.
+
+    Text, title and headings count; case, width and blanks do not.
+    """
+    text = normalize_text(" ".join([chunk.text, chunk.title or "", *chunk.section_path]))
+    spellings: dict[str, set[str]] = {}
+    for mention in graph.mentions:
+        spellings.setdefault(normalize_name(mention.name), set()).update(map(normalize_name, mention.aliases))
+    for name in (name for triple in graph.triples for name in (triple.subject, triple.object)):
+        spellings.setdefault(normalize_name(name), set())
+    named = {name for name, aliases in spellings.items() if any(each in text for each in (name, *aliases) if each)}
+    kept = ChunkGraph(
+        mentions=tuple(each for each in graph.mentions if normalize_name(each.name) in named),
+        triples=tuple(
+            each for each in graph.triples if named >= {normalize_name(each.subject), normalize_name(each.object)}
+        ),
+    )
+    return kept, len(spellings) - len(named)
 
 
 def _report_found(answers: Iterable[JsonValue]) -> None:

@@ -69,6 +69,7 @@ async def extract_graph(
     max_records: Annotated[int, Field(ge=1, le=500)] = 100,
     max_entities: Annotated[int, Field(ge=1, le=500)] = 40,
     max_empty_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    only_named: bool = False,
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4,
     max_tokens: PositiveInt = 4000,
     temperature: Temperature = 0.0,
@@ -99,6 +100,8 @@ async def extract_graph(
         max_records: how many entities and relations one answer may hold together; those that follow are left out.
         max_entities: how many entities one answer may hold.
         max_empty_share: fail when a larger share of the chunks than this gets nothing.
+        only_named: leave out entities whose name does not stand in the chunk, and the facts about them; small models
+            invent some. Without it they are counted in the trace.
         concurrency: how many chunks are with the model at once.
         max_tokens: bounds what the model writes in one pass over a chunk.
         temperature: 0 makes the graph as repeatable as the model allows.
@@ -144,7 +147,14 @@ async def extract_graph(
         return to_answer(mentions, triples, left_out, **{INCOMPLETE: missed})
 
     return await add_graphs(
-        _EXTRACTOR, chunks, stamps, extract, kb=kb, concurrency=concurrency, max_share=max_empty_share
+        _EXTRACTOR,
+        chunks,
+        stamps,
+        extract,
+        kb=kb,
+        concurrency=concurrency,
+        max_share=max_empty_share,
+        only_named=only_named,
     )
 
 

@@ -186,7 +186,7 @@ async def label_pairs(
         return _labels(draft, shown)
 
     return await add_graphs(
-        _LABELLER, chunks, stamps, label, kb=kb, concurrency=concurrency, max_share=max_failed_share
+        _LABELLER, chunks, stamps, label, kb=kb, concurrency=concurrency, max_share=max_failed_share, only_named=False
     )
 
 

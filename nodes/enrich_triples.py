@@ -208,6 +208,7 @@ async def extract_triples(
     max_entities: Annotated[int, Field(ge=1, le=500)] = 40,
     max_facts: Annotated[int, Field(ge=1, le=500)] = 60,
     max_empty_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    only_named: bool = False,
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4,
     max_tokens: PositiveInt = 3000,
     temperature: Temperature = 0.0,
@@ -242,6 +243,8 @@ async def extract_triples(
         max_entities: how many entities one chunk may give; those that follow are left out.
         max_facts: how many facts one chunk may give.
         max_empty_share: fail when a larger share of the chunks than this gets nothing.
+        only_named: leave out entities whose name does not stand in the chunk, and the facts about them; small models
+            invent some. Without it they are counted in the trace.
         concurrency: how many chunks are with the model at once.
         max_tokens: bounds what the model writes in one answer.
         temperature: 0 makes the facts as repeatable as the model allows.
@@ -271,7 +274,14 @@ async def extract_triples(
     shown = replace(how, prompt=entities_prompt or names_prompt or facts_prompt)
     stamps = {chunk.id: stamp_chunk(_EXTRACTOR, chunk, made_by, shown) for chunk in readable(chunks)}
     return await add_graphs(
-        _EXTRACTOR, chunks, stamps, reader.read, kb=kb, concurrency=concurrency, max_share=max_empty_share
+        _EXTRACTOR,
+        chunks,
+        stamps,
+        reader.read,
+        kb=kb,
+        concurrency=concurrency,
+        max_share=max_empty_share,
+        only_named=only_named,
     )
 
 

@@ -51,6 +51,8 @@ class _Work:
     retire: dict[RecordKind, set[str]] = field(default_factory=dict)
     kept: set[Place] = field(default_factory=set)
     """Records of a killed update that are right as they are."""
+    has_other_names: bool = False
+    """Whether a name has come, gone or changed, so that names must be compared."""
 
     def written(self) -> set[Place]:
         """Return the place of every record that the next generation has."""
@@ -108,8 +110,10 @@ class GraphUpdate:
         self._put_copies()
         for kind, keys in sorted(self._work.retire.items()):
             self._graph.retire(kind, keys, generation=self._next)
-        neighbours = NeighbourUpdate(self._graph, committed=self._committed, min_score=min_score, anew=anew)
-        self._written = self._work.written() | neighbours.run()
+        self._written = self._work.written()
+        if self._work.has_other_names or anew:
+            neighbours = NeighbourUpdate(self._graph, committed=self._committed, min_score=min_score, anew=anew)
+            self._written |= neighbours.run()
         self._remove_strays()
         self._graph.flush()
 
@@ -144,6 +148,8 @@ class GraphUpdate:
         killed = {each.record.place: each for each in self._graph.written(self._next, with_vectors=True)}
         for record in wanted:
             old, half = before.pop(record.place, None), killed.get(record.place)
+            if record.kind == "entity" and (old is None or old.record.embed_hash != record.embed_hash):
+                self._work.has_other_names = True
             if old is not None:
                 if old.record == record and not force:
                     continue
@@ -164,6 +170,7 @@ class GraphUpdate:
                     self._work.embed[record.place] = record
         for kind, key in before:
             self._work.retire.setdefault(kind, set()).add(key)
+            self._work.has_other_names |= kind == "entity"
 
     def _retire_reports(self, changes: GraphChanges) -> None:
         """Take out the reports about anything that has changed: a reader must not be told what is gone."""

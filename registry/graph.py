@@ -241,15 +241,15 @@ def make_entity(id_: str, parts: Iterable[EntityPart], neighbours: Sequence[Neig
     the order of letters.
     """
     ordered = tuple(sorted(parts, key=lambda part: part.chunk_id))
-    names = Counter(part.name for part in ordered)
-    types = Counter(part.type for part in ordered if part.type != OTHER)
+    names = [part.name for part in ordered]
+    types = [part.type for part in ordered if part.type != OTHER]
     name = _most_frequent(names)
-    others = {spelling for spelling in names if spelling != name} | {a for part in ordered for a in part.aliases}
+    others = {*names, *(alias for part in ordered for alias in part.aliases)}
     return Entity(
         id=id_,
         name=name,
         type=_most_frequent(types) if types else OTHER,
-        types=tuple(sorted(types)),
+        types=tuple(sorted(set(types))),
         aliases=tuple(sorted(others - {name})),
         parts=ordered,
         neighbours=tuple(neighbours),
@@ -259,9 +259,7 @@ def make_entity(id_: str, parts: Iterable[EntityPart], neighbours: Sequence[Neig
 def make_fact(id_: str, parts: Iterable[FactPart]) -> Fact:
     """Make a fact of its parts, whatever order they come in; its names are those of the most frequent spelling."""
     ordered = tuple(sorted(parts, key=lambda part: part.chunk_id))
-    subject, predicate, object_ = _most_frequent(
-        Counter((part.subject, part.predicate, part.object) for part in ordered)
-    )
+    subject, predicate, object_ = _most_frequent([(part.subject, part.predicate, part.object) for part in ordered])
     return Fact(
         id=id_,
         subject=entity_id(subject),
@@ -275,7 +273,10 @@ def make_fact(id_: str, parts: Iterable[FactPart]) -> Fact:
     )
 
 
-def _most_frequent(counted: Counter[Any]) -> Any:
+def _most_frequent(values: Sequence[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    counted = Counter(values)
     return min(counted, key=lambda value: (-counted[value], value))
 
 

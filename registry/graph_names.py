@@ -23,6 +23,11 @@ def tidy_name(name: str) -> str:
     return _without_edges(_SPACE_IN_CJK.sub("", _SPACE.sub(" ", name)), _QUOTES)
 
 
+def normalize_text(text: str) -> str:
+    """Return a text as `normalize_name` returns a name, to look for names in it."""
+    return tidy_name(unicodedata.normalize("NFKC", text).casefold())
+
+
 @lru_cache(maxsize=1 << 16)
 def normalize_name(name: str) -> str:
     """Return what two spellings of one name share: NFKC, case folded, without marks around it.
@@ -31,7 +36,7 @@ def normalize_name(name: str) -> str:
     case counts, as in LightRAG, one thing becomes two entities. Empty for what is punctuation alone; the film "$" is a
     name.
     """
-    normal = tidy_name(unicodedata.normalize("NFKC", name).casefold())
+    normal = normalize_text(name)
     return _without_edges(normal, _EDGES) if any(unicodedata.category(char)[0] in "LNS" for char in normal) else ""
 
 
