@@ -18,7 +18,7 @@ Work = tuple[str, Mapping[str, Any]]
 """A statement and its parameters."""
 
 _CONNECT_SECONDS = 10
-_RETRY_SECONDS = 20
+_RETRY_SECONDS = 10
 """How long the driver repeats a transaction that may succeed later, as while a cluster elects a leader."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -87,6 +88,7 @@ def serve(folder: str, bolt_port: str, http_port: str, password: str) -> None:
     print("\nready", flush=True)
     sys.stdin.read()
     server.stop()
+    os._exit(0)  # threads of the engine would wait for clients that keep their connections open
 
 
 if __name__ == "__main__":

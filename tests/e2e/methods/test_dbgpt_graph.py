@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_parts import EXAMPLES
 from graph_method_parts import ZH_PASSAGES, given, graph_method, names, project, texts, write_texts
 from method_parts import PASSAGES, Method, cited, fails, is_asked, notes, paths, says
 from reasoning_parts import ATTACK, assert_contained
 
 from ragbraid.flows.api import load
 from ragbraid.flows.runner import RunResult
-from ragbraid.flows.scripted_rules import ChatRequest, Reply, Responder
+from ragbraid.flows.scripted_rules import ChatRequest, Reply, Responder, load_rules
 from ragbraid.nodes.chunking import find_tokens
 from ragbraid.registry.errors import ServiceError, SettingsError
 
@@ -262,6 +263,17 @@ def test_what_a_reader_may_not_see_is_not_explored_and_reports_that_rest_on_it_a
     seen = {id_ for hit in given(everything, "chunks") if hit.source == "lindqvist.md" for id_ in [hit.id]}
     assert not any(seen & set(hit.metadata["chunk_ids"]) for hit in given(result, "reports"))
     assert len(given(result, "reports")) < len(given(everything, "reports"))
+
+
+def test_the_script_beside_the_flows_answers_what_the_header_asks(tmp_path: Path) -> None:
+    with project(tmp_path, *load_rules(EXAMPLES / "data/kg_rules.yaml")) as server:
+        written = load(tmp_path / "dbgpt_graph_index.yaml").run(folder=str(EXAMPLES / "data/handbook"))
+        flow = Method(load(tmp_path / "dbgpt_graph.yaml"), server)
+        result = flow.run(question="What does the duty officer decide?", report_min_score=-1)
+    assert (written["index"].failed, written["reports"].missing) == (0, ())
+    assert written["reports"].written == written["reports"].communities > 5
+    assert set(kinds(result)) == {"fact", "chunk", "report"}
+    assert "duty officer – support" in result.outputs["evidence"][1].text
 
 
 def test_a_graph_without_reports_is_refused_instead_of_answered_without_them(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph_method_parts import ZH_PASSAGES, ZH_TRIPLES, given, graph_method, keeps, lines_shown, names, texts
-from method_parts import cited, fails, method, notes, paths, says
+from cli_parts import EXAMPLES
+from graph_method_parts import ZH_PASSAGES, ZH_TRIPLES, given, graph_method, keeps, lines_shown, names, project, texts
+from method_parts import Method, cited, fails, method, notes, paths, says
 from reasoning_parts import ATTACK, assert_contained
 
+from ragbraid.flows.api import load
 from ragbraid.flows.runner import RunResult
-from ragbraid.flows.scripted_rules import Responder
+from ragbraid.flows.scripted_rules import Responder, load_rules
 from ragbraid.registry.errors import ServiceError, SettingsError
 
 QUESTION = "In which province was the designer of the lighthouse of Norrhaven born?"
@@ -212,6 +214,23 @@ def test_a_walk_never_goes_over_what_a_reader_may_not_see(tmp_path: Path) -> Non
         result = flow.run(question=QUESTION, where=hidden)
     assert ended(result) == ("dead_end", 2, False)
     assert texts(result.outputs["facts"]) == HOPS[:1]
+
+
+def test_the_script_beside_the_flows_answers_what_the_header_asks(tmp_path: Path) -> None:
+    with project(tmp_path, *load_rules(EXAMPLES / "data/kg_rules.yaml")) as server:
+        data = {"folder": str(EXAMPLES / "data/handbook"), "triples": str(EXAMPLES / "data/handbook_triples.jsonl")}
+        report = load(tmp_path / "triples_index.yaml").run(**data)
+        result = Method(load(tmp_path / "tog.yaml"), server).run(
+            question="What is backed up to where LK-A3 is calibrated?"
+        )
+    assert (report.failed, report.facts) == (0, 49)
+    assert ended(result) == ("answered", 2, False)
+    answer = result.outputs["answer"]
+    assert answer.text == "Databases are backed up to Lyon [1], where LK-A3 is calibrated [2]."
+    assert [(each.source, each.verified) for each in answer.citations] == [
+        ("03-it-security.md", True),
+        ("05-station-maintenance.txt", True),
+    ]
 
 
 def test_a_knowledge_base_without_a_graph_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
