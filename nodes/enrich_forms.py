@@ -305,7 +305,6 @@ async def add_graphs(
     With `only_named` entities whose name does not stand in their chunk are left out, and the facts about them.
     """
     read = await enrich(enricher, chunks, stamps, ask, kb=kb, concurrency=concurrency, max_share=max_share)
-    _report_found(read.said.values())
     invented = 0
 
     def add(chunk: Chunk, said: JsonValue) -> list[Chunk]:
@@ -319,6 +318,7 @@ async def add_graphs(
     if invented:
         fate = "and were left out" if only_named else "(`only_named: true` leaves such out)"
         report_note(f"{invented} names of entities do not stand in the chunk that they were read in {fate}")
+    _report_found(read.said.values())
     return done
 
 

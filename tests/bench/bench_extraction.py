@@ -59,7 +59,9 @@ def measure(name: str, extract: Callable[[], Awaitable[ChunkSet]], given: ChunkS
     lost = {chunk.id for chunk in given.chunks} - {chunk.id for chunk in found.chunks} - set(failed)
     print(f"{name}: {len(given.chunks)} passages in {seconds:.0f} s, {step.usage.llm_calls} calls,", end=" ")
     print(f"{step.usage.completion_tokens} tokens written")
-    print(f"  {len(with_graph)} with a graph, {len(found.chunks) - len(with_graph)} without, {len(failed)} failed, {len(lost)} lost")
+    print(
+        f"  {len(with_graph)} with a graph, {len(found.chunks) - len(with_graph)} without, {len(failed)} failed, {len(lost)} lost"
+    )
     print(f"  {entities} entities ({in_text} of them stand in their passage), {facts} facts")
     for note in step.notes:
         print(f"  note: {note[:300]}")

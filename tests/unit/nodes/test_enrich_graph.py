@@ -288,3 +288,19 @@ def test_where_the_service_fails_the_source_stays_as_it_was(index: Index) -> Non
     assert report.sources[-1].reason is not None
     assert report.sources[-1].reason.startswith("Its chunks could not be read for the graph: ")
     assert "TWO" in index.run(changed)[0].sent.user
+
+
+@pytest.mark.parametrize("only_named", [False, True])
+def test_names_that_do_not_stand_in_the_chunk_are_counted_and_can_be_left_out(only_named: bool) -> None:
+    rule = graph(
+        said("MARIE  curie"),
+        said("Airbus A320", "Product"),
+        relationships=[linked("Marie Curie", "Paris"), linked("Marie Curie", "Airbus A320"), linked("Rome", "Paris")],
+    )
+    found = ask(extract_graph, documents(a=TEXT), rules=rule, gleanings=0, only_named=only_named)
+    whole = view(found.value)
+    names = {each.name for each in whole.entities.values()}
+    fate = "and were left out" if only_named else "(`only_named: true` leaves such out)"
+    assert f"2 names of entities do not stand in the chunk that they were read in {fate}" in found.step.notes
+    assert names == ({"MARIE curie", "Paris"} if only_named else {"MARIE curie", "Paris", "Airbus A320", "Rome"})
+    assert len(whole.facts) == (1 if only_named else 3)
