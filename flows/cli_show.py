@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ragbraid.dsl.tables import format_table
+from ragbraid.flows.cli_logic import logic_text
 from ragbraid.flows.cli_output import print_json
 from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
 from ragbraid.registry.reports import ReportRun
@@ -33,6 +34,8 @@ def show_outputs(outputs: Any) -> None:
             show_outputs(value)
     elif isinstance(outputs, str):
         click.echo(outputs)
+    elif (text := logic_text(outputs)) is not None:
+        click.echo(text)
     else:
         print_json(outputs)
 

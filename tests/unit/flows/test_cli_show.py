@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from ragbraid.flows.cli import app
 from ragbraid.flows.cli_show import show_outputs
 from ragbraid.registry.contracts import Answer, Citation, Hit, IndexReport, Ranking, RouteScore, SourceReport
+from ragbraid.registry.logic import Binding, Bindings, LogicPlan, LogicStep, Slot, Solution, StepResult
 from ragbraid.registry.reports import MissingReport, ReportRun
 
 
@@ -42,6 +43,41 @@ def test_an_answer_is_shown_with_its_sources_and_what_was_doubtful(capsys: pytes
         "      “never said”",
         "(citations of the model that point at no passage and were removed: 2)",
     ]
+
+
+def test_a_logical_form_is_shown_without_the_passages_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    who = LogicStep(
+        n=1,
+        question="Who founded Acme?",
+        op="retrieve",
+        s=Slot(alias="s1", mention="Acme"),
+        p=Slot(alias="p1", types=("founder", "founded by")),
+        o=Slot(alias="o1"),
+    )
+    count = LogicStep(
+        n=2, question="How many?", op="math", inputs=("o1",), target="count", out_alias="m1", depends_on=(1,)
+    )
+    end = LogicStep(n=3, question="The answer", op="output", inputs=("m1",), depends_on=(2,))
+    assert shown(capsys, LogicPlan(steps=(who, count, end), notes=("a note",))) == [
+        "  1. retrieve Who founded Acme?  [Acme | founder / founded by | o1]",
+        "  2. math     How many?  [o1 -> m1]  (after 1)",
+        "  3. output   The answer  [m1]  (after 2)",
+        "note: a note",
+    ]
+    hit = Hit(id="a", text="Acme was founded by Ann and Bo.", score=1.0, rank=1, score_kind="rank")
+    found = Binding(alias="o1", text="Ann, Bo", values=("Ann", "Bo"), of=("", ""))
+    lost = Binding(alias="o2", status="empty", reason="nothing was found that answers it")
+    results = (
+        StepResult(n=1, question="", op="retrieve", bindings=(found,), evidence=Ranking(hits=(hit,))),
+        StepResult(n=2, question="", op="retrieve", bindings=(found, lost)),
+    )
+    assert shown(capsys, Bindings(results=results)) == [
+        "  o1 = Ann, Bo",
+        "  o2 = nothing  (empty: nothing was found that answers it)",
+    ]
+    assert shown(capsys, Bindings()) == ["nothing is bound"]
+    solution = Solution(text="2", values=("2",), lines=("How many? -> 2",), status="degraded", reason="step 1 failed")
+    assert shown(capsys, solution) == ["2", "  How many? -> 2", "(degraded: step 1 failed)"]
 
 
 def test_a_citation_without_a_quote_is_not_called_doubtful(capsys: pytest.CaptureFixture[str]) -> None:
