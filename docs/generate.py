@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: `docs/nodes.md` and `docs/errors.md`.
+"""Writes the pages that are made from the code: `docs/nodes.md`, `docs/errors.md` and `docs/nodes_of_methods.md`.
 
 `python docs/generate.py` writes them; with `--check` it exits with 1 when they are not those of the code.
 """
@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ragbraid.dsl.codes import CODES
+from ragbraid.dsl.compile import load_plan
+from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.cli_catalogue import node_to_dict
 from ragbraid.registry.catalogue import installed_catalogue
 
 DOCS = Path(__file__).parent
 GOLDEN = DOCS.parent / "tests" / "golden" / "bad"
+EXAMPLES = DOCS.parent / "examples_flows"
 NOTE = "<!-- Made by docs/generate.py; change the code, not this page. -->\n"
 
 
@@ -68,9 +71,35 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
+def methods_page() -> str:
+    """Return the table of nodes and the example flows that use them, by themselves or in a flow that they use."""
+    catalogue = installed_catalogue()
+    users: dict[str, list[str]] = {}
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        for node in sorted({step.node.name for step in node_steps(load_plan(path, catalogue).body)}):
+            users.setdefault(node, []).append(f"[{path.stem}](../examples_flows/{path.name})")
+    unused = sorted(f"`{node.name}`" for node in catalogue.nodes() if node.name not in users)
+    return "\n".join(
+        [
+            NOTE,
+            "# Which method uses which nodes\n",
+            "One set of nodes for all methods. [Methods](methods.md) says where each comes from and what differs from the",
+            "original. A flow that another one uses as a node counts for both.\n",
+            "| node | flows |",
+            "|---|---|",
+            *(f"| `{node}` | {', '.join(flows)} |" for node, flows in sorted(users.items())),
+            f"\nIn no example flow, for flows of your own: {', '.join(unused)}.\n",
+        ]
+    )
+
+
 def main() -> int:
     """Write the pages, or compare them."""
-    pages = {DOCS / "nodes.md": nodes_page(), DOCS / "errors.md": errors_page()}
+    pages = {
+        DOCS / "nodes.md": nodes_page(),
+        DOCS / "errors.md": errors_page(),
+        DOCS / "nodes_of_methods.md": methods_page(),
+    }
     if "--check" in sys.argv[1:]:
         stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
         for path in stale:

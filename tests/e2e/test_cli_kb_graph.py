@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from cli_parts import run_here
+from cli_parts import EXAMPLES, run_here
 from graph_parts import open_kb, with_graphs
 from index_parts import HashEmbedder, WordSparse, make_set
 
@@ -85,3 +86,21 @@ def test_dropping_a_knowledge_base_leaves_nothing_of_its_graph(here: Path) -> No
     assert (here / "data" / "kb.graph").exists()
     run_here("kb", "drop", "kb", "--yes")
     assert list((here / "data").iterdir()) == []
+
+
+def test_a_folder_is_indexed_with_a_graph_that_no_model_had_a_part_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAGBRAID_PROFILE", raising=False)
+    shutil.copytree(EXAMPLES, tmp_path / "flows")
+    first = run_here("ingest", "flows/pmi_index.yaml", "--json")
+    assert first.exit_code == 0, first.stderr
+    report = json.loads(first.stdout)
+    again = json.loads(run_here("ingest", "flows/pmi_index.yaml", "--json").stdout)
+    assert (again["embedded"], again["entities"], again["facts"]) == (0, report["entities"], report["facts"])
+    assert report["facts"] > 20
+    about = run_here("kb", "graph", "--flow", "flows/pmi_index.yaml", "--entity", "CVE-2025-48817").stdout
+    assert "CVE-2025-48817" in about.splitlines()[0]
+    assert "co-occurrence" in about
+    assert run_here("kb", "verify", "--flow", "flows/pmi_index.yaml").exit_code == 0
