@@ -23,9 +23,9 @@ def logic_text(value: Any) -> str | None:
 def _step_line(step: LogicStep) -> str:
     parts = (_slot_text(step.s), _slot_text(step.p, is_relation=True), _slot_text(step.o))
     what = " | ".join(part for part in parts if part) or ", ".join(step.inputs)
-    makes = f" -> {step.out_alias}" if step.out_alias else ""
+    made = " -> ".join(part for part in (what, step.out_alias) if part)
     waits = f"  (after {', '.join(map(str, step.depends_on))})" if step.depends_on else ""
-    return f"  {step.n}. {step.op:<8} {step.question}  [{what}{makes}]{waits}"
+    return f"  {step.n}. {step.op:<8} {step.question}  [{made}]{waits}"
 
 
 def _slot_text(slot: Slot | None, *, is_relation: bool = False) -> str:
