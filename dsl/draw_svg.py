@@ -1,194 +1,44 @@
-"""A self-contained SVG of a plan: columns by longest path, blocks as boxes around what is inside them."""
+"""A self-contained SVG of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
-from ragbraid.dsl.draw import draw_text, step_label
-from ragbraid.dsl.edges import plan_edges
-from ragbraid.dsl.outline import Item, Part, outline
+from ragbraid.dsl.draw import draw_text
+from ragbraid.dsl.layout import DrawnArrow, DrawnBox, draw_plan
 from ragbraid.dsl.plan import Plan
 
-BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN, TITLE = 190, 46, 70, 24, 20, 26
-_RESULT = ""
-"""The id of the box of the outputs, which no step can bear."""
 _DEFINITIONS = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     '<path d="M0 0 L8 4 L0 8 z" fill="#667"/></marker></defs>'
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    source: str
-    target: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """A box with its place inside its parent; `title` stands on it, `small` below the title."""
-
-    id: str
-    title: str
-    small: str
-    width: int
-    height: int
-    x: int = 0
-    y: int = 0
-    inner: tuple[_Box, ...] = ()
-    lines: tuple[_Line, ...] = ()
-    """Connections between the boxes inside."""
-
-
 def draw_svg(plan: Plan, *, types: bool = False) -> str:
     """Draw a self-contained SVG: one box per input, step and output, and a box around the inside of every block."""
-    whole = outline(plan)
-    parents = _parents(whole)
-    parents[_RESULT] = None
-    lines = [
-        _Line(edge.source, _RESULT if edge.kind == "output" else edge.target, edge.type) for edge in plan_edges(plan)
-    ]
-    lifted: dict[str | None, list[_Line]] = {}
-    for line in lines:
-        parent, raised = _lift(line, parents)
-        if raised is not None:
-            lifted.setdefault(parent, []).append(raised)
-    boxes = [*_boxes_of(whole, lifted), _Box(_RESULT, "output", "", BOX_WIDTH, BOX_HEIGHT)]
-    placed, width, height = _place(boxes, _unique(lifted.get(None, ())))
-    width, height = width + 2 * MARGIN, height + 2 * MARGIN
+    drawing = draw_plan(plan)
+    width, height = drawing.width, drawing.height
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" font-family="system-ui, sans-serif" font-size="13">'
     )
     about = f"<title>{escape(plan.name)}</title><desc>{escape(draw_text(plan))}</desc>"
-    drawn = _draw(placed, _unique(lifted.get(None, ())), (MARGIN, MARGIN), types)
-    return "\n".join([head, about, _DEFINITIONS, *drawn, "</svg>"]) + "\n"
+    frames = [_frame_around(box) for box in drawing.boxes if box.frame]
+    arrows = [_arrow(arrow, types) for arrow in drawing.arrows]
+    plain = [_plain(box) for box in drawing.boxes if not box.frame]
+    return "\n".join([head, about, _DEFINITIONS, *frames, *arrows, *plain, "</svg>"]) + "\n"
 
 
-# -- which box stands in which -----------------------------------------------------------------------------------------
-
-
-def _parents(part: Part, parent: str | None = None) -> dict[str, str | None]:
-    """Return the id of the box around every box; None for those of the flow itself."""
-    found: dict[str, str | None] = {path: parent for path, _ in part.givens}
-    for item in part.items:
-        found[item.id] = parent
-        for inner in item.parts:
-            around = _frame_id(item, inner)
-            if around != item.id:
-                found[around] = item.id
-            found |= _parents(inner, around)
-    return found
-
-
-def _frame_id(item: Item, part: Part) -> str:
-    return f"{item.id}[{part.label}]" if part.label else item.id
-
-
-def _lift(line: _Line, parents: Mapping[str, str | None]) -> tuple[str | None, _Line | None]:
-    """Raise both ends of a connection to boxes that stand side by side; None where one stands inside the other."""
-    source, target = _path(line.source, parents), _path(line.target, parents)
-    shared = 0
-    while shared < min(len(source), len(target)) and source[shared] == target[shared]:
-        shared += 1
-    if shared in (len(source), len(target)):
-        return None, None
-    parent = source[shared - 1] if shared else None
-    return parent, _Line(source[shared], target[shared], line.type)
-
-
-def _path(box: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the boxes from the outermost one down to this one."""
-    path = [box]
-    while (parent := parents[path[0]]) is not None:
-        path.insert(0, parent)
-    return path
-
-
-# -- sizes and places --------------------------------------------------------------------------------------------------
-
-
-def _boxes_of(part: Part, lines: Mapping[str | None, Sequence[_Line]]) -> list[_Box]:
-    givens = [_Box(path, name, "", BOX_WIDTH, BOX_HEIGHT) for path, name in part.givens]
-    return [*givens, *(_box(item, lines) for item in part.items)]
-
-
-def _box(item: Item, lines: Mapping[str | None, Sequence[_Line]]) -> _Box:
-    label = step_label(item.step)
-    if not item.parts:
-        return _Box(item.id, item.step.name, label, BOX_WIDTH, BOX_HEIGHT)
-    title = f"{item.step.name} ({label})"
-    if len(item.parts) == 1 and not item.parts[0].label:
-        return _frame(item.id, title, _boxes_of(item.parts[0], lines), lines)
-    frames = [_frame(_frame_id(item, part), part.label or "body", _boxes_of(part, lines), lines) for part in item.parts]
-    return _frame(item.id, title, frames, lines)
-
-
-def _frame(box: str, title: str, inner: Sequence[_Box], lines: Mapping[str | None, Sequence[_Line]]) -> _Box:
-    between = _unique(lines.get(box, ()))
-    placed, width, height = _place(inner, between)
-    width, height = max(width + 2 * MARGIN, BOX_WIDTH), height + MARGIN + TITLE + MARGIN // 2
-    return _Box(box, title, "", width, height, inner=tuple(placed), lines=tuple(between))
-
-
-def _place(boxes: Sequence[_Box], lines: Sequence[_Line]) -> tuple[list[_Box], int, int]:
-    """Put every box one column behind the last of those that it reads; returns the whole's width and height."""
-    columns: list[list[_Box]] = []
-    column_of: dict[str, int] = {}
-    sources: dict[str, list[str]] = {}
-    for line in lines:
-        sources.setdefault(line.target, []).append(line.source)
-    for box in boxes:
-        behind = [column_of[source] for source in sources.get(box.id, ()) if source in column_of]
-        column_of[box.id] = 1 + max(behind, default=-1)
-        columns.extend([] for _ in range(column_of[box.id] + 1 - len(columns)))
-        columns[column_of[box.id]].append(box)
-    placed, x, height = [], 0, 0
-    for column in columns:
-        y = 0
-        for box in column:
-            placed.append(_Box(box.id, box.title, box.small, box.width, box.height, x, y, box.inner, box.lines))
-            y += box.height + GAP_Y
-        x += max(box.width for box in column) + GAP_X
-        height = max(height, y - GAP_Y)
-    return placed, max(x - GAP_X, 0), height
-
-
-def _unique(lines: Iterable[_Line]) -> list[_Line]:
-    return list(dict.fromkeys(lines))
-
-
-# -- drawing -----------------------------------------------------------------------------------------------------------
-
-
-def _draw(boxes: Sequence[_Box], lines: Sequence[_Line], corner: tuple[int, int], types: bool) -> list[str]:
-    places = {box.id: box for box in boxes}
-    frames = [_frame_around(box, corner) for box in boxes if box.inner]
-    drawn = [_arrow(places[line.source], places[line.target], line.type, corner, types) for line in lines]
-    small = [_plain(box, corner) for box in boxes if not box.inner]
-    inner = [
-        part
-        for box in boxes
-        if box.inner
-        for part in _draw(box.inner, box.lines, (corner[0] + box.x + MARGIN, corner[1] + box.y + TITLE + 10), types)
-    ]
-    return [*frames, *drawn, *small, *inner]
-
-
-def _frame_around(box: _Box, corner: tuple[int, int]) -> str:
-    x, y = corner[0] + box.x, corner[1] + box.y
+def _frame_around(box: DrawnBox) -> str:
     rect = (
-        f'<rect x="{x}" y="{y}" width="{box.width}" height="{box.height}" rx="10" fill="#fbfbf7" stroke="#99a" '
+        f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="10" fill="#fbfbf7" stroke="#99a" '
         'stroke-dasharray="5 3"/>'
     )
-    return f'<g>{rect}<text x="{x + 12}" y="{y + 19}" font-size="12" fill="#446">{escape(box.title)}</text></g>'
+    return f'<g>{rect}<text x="{box.x + 12}" y="{box.y + 19}" font-size="12" fill="#446">{escape(box.title)}</text></g>'
 
 
-def _plain(box: _Box, corner: tuple[int, int]) -> str:
-    x, y = corner[0] + box.x, corner[1] + box.y
+def _plain(box: DrawnBox) -> str:
+    x, y = box.x, box.y
     middle = x + box.width / 2
     rounded, fill = (8, "#eef3fb") if box.small else (22, "#f5f5f0")
     title = f'<text x="{middle}" y="{y + (20 if box.small else 28)}" text-anchor="middle">{escape(box.title)}</text>'
@@ -203,15 +53,12 @@ def _plain(box: _Box, corner: tuple[int, int]) -> str:
     return f"<g>{rect}{title}{small}</g>"
 
 
-def _arrow(source: _Box, target: _Box, type_: str, corner: tuple[int, int], types: bool) -> str:
-    x1, y1 = corner[0] + source.x + source.width, corner[1] + source.y + source.height / 2
-    x2, y2 = corner[0] + target.x, corner[1] + target.y + target.height / 2
-    bend = (x1 + x2) / 2
-    path = f'<path d="M{x1} {y1} C{bend} {y1} {bend} {y2} {x2} {y2}" fill="none" stroke="#667" marker-end="url(#tip)"/>'
+def _arrow(arrow: DrawnArrow, types: bool) -> str:
+    path = f'<path d="{arrow.curve}" fill="none" stroke="#667" marker-end="url(#tip)"/>'
     if not types:
         return path
     label = (
-        f'<text x="{bend}" y="{(y1 + y2) / 2 - 4}" text-anchor="middle" font-size="10" fill="#446">'
-        f"{escape(type_)}</text>"
+        f'<text x="{(arrow.x1 + arrow.x2) / 2}" y="{(arrow.y1 + arrow.y2) / 2 - 4}" text-anchor="middle" '
+        f'font-size="10" fill="#446">{escape(arrow.type)}</text>'
     )
     return path + label
