@@ -199,9 +199,9 @@ class Wiring:
         taken = self._taken_port(draft, bound)
         if taken is not None or not open_ports:
             message = f"`{draft.name}` has no port left that `{name}` could fill"
-            hint = f"its `{taken}` is filled by `{draft.fills[taken].detail}` already" if taken else None
-            hint = hint or _one_after_the_other(name, bound, draft) or "it takes no arrows"
-            self._report.error("RB208", message, place, hint)
+            filled = f"its `{taken}` is filled by `{draft.fills[taken].detail}` already" if taken else None
+            refusal = filled or _one_after_the_other(name, bound, draft) or "it takes no arrows"
+            self._report.error("RB208", message, place, refusal)
             return
         wanted = [port.item if port.fan_in else port.type for port in open_ports]
         if is_optional(bound.type) and any(
@@ -217,8 +217,8 @@ class Wiring:
         expected = describe(wanted[0])
         message = f"`{draft.name}` needs {expected}, but `{name}` gives {given}"
         labels = [Label(target, f"expects {expected}")]
-        hint = _one_after_the_other(name, bound, draft) or self._bridge_hint(bound, wanted, given, expected)
-        self._report.error("RB203", message, place, hint, labels)
+        advice = _one_after_the_other(name, bound, draft) or self._bridge_hint(bound, wanted, given, expected)
+        self._report.error("RB203", message, place, advice, labels)
 
     def _taken_port(self, draft: Draft, bound: Bound) -> str | None:
         """Return the port that would take the value, were it not filled already."""

@@ -185,7 +185,7 @@ def test_lines_that_cannot_be_read_are_counted_and_the_set_claims_no_completenes
         (b"", "holds no triple"),
         (b'{"s": "Ada"}\n', "holds no triple. kg.jsonl:1: The subject or the object is missing"),
         (b"subject,object\n", "holds no triple. kg.jsonl:1: The line is not valid JSON"),
-        (gzip.compress(b'{"s": "A", "o": "B"}\n' * 9)[:-9], "is damaged or not UTF-8"),
+        (gzip.compress(b'{"s": "A", "o": "B"}\n' * 9, mtime=0)[:-9], "is damaged or not UTF-8"),
     ],
 )
 def test_a_file_without_triples_is_an_error(tmp_path: Path, content: bytes, reason: str) -> None:
