@@ -43,7 +43,6 @@ from ragbraid.registry.contracts import (
     Span,
 )
 from ragbraid.registry.conversions import CONVERSIONS
-from ragbraid.registry.graph_parts import Triple
 
 
 class Colour(Enum):
@@ -451,7 +450,7 @@ def test_values_that_do_not_fit_are_told_in_one_plain_sentence(value: Any, tp: A
 
 # -- properties --------------------------------------------------------------------------------------------------------
 
-SINGLE = st.sampled_from([str, int, float, bool, date, datetime, type(None), Hit, Ranking, Query, Triple])
+SINGLE = st.sampled_from([str, int, float, bool, date, datetime, type(None), Hit, Ranking, Query, Chunk])
 LITERAL = st.lists(
     st.sampled_from(["a", 'b"c', "d\\e", "é", "x y"]) | st.integers(-3, 3) | st.booleans(), min_size=1, max_size=3
 ).map(lambda values: Literal[tuple(values)])
