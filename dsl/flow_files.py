@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ragbraid.dsl.files import is_file
 from ragbraid.dsl.plan import Plan, ResourceBinding
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.source import read_file
@@ -59,7 +60,7 @@ class FlowFiles:
         return self._session.flows[path]
 
     def _load(self, file: str, path: Path, use: ScalarNode, report: Report) -> Plan | None:
-        if not path.is_file():
+        if not is_file(file):
             report.error("RB107", f"there is no flow file `{file}`", use.span, _nearest_file(path, use))
             return None
         text, root, findings = read_file(file)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ragbraid.dsl.draw import step_label
 from ragbraid.dsl.edges import plan_edges
@@ -58,6 +59,15 @@ class Drawing:
     height: int
     boxes: tuple[DrawnBox, ...]
     arrows: tuple[DrawnArrow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "width": self.width,
+            "height": self.height,
+            "boxes": [asdict(box) for box in self.boxes],
+            "arrows": [asdict(arrow) for arrow in self.arrows],
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from ragbraid.dsl.draft import Draft, Fill
+from ragbraid.dsl.files import read_bytes
 from ragbraid.dsl.plan import Literally
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.scope import POISON
@@ -44,7 +45,7 @@ def _read(path: str, fill: Fill, marker: PromptFile, report: Report) -> str | No
 
     file = Path(fill.span.file).parent / path
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bytes(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         report.error("RB406", f"the prompt `{path}` cannot be read: {reason}", fill.span, f"looked for {file}")

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from ragbraid.dsl.files import read_bytes
 from ragbraid.dsl.source_errors import explain_yaml_error
 from ragbraid.dsl.source_nodes import (
     YAML_SPACES,
@@ -74,8 +75,7 @@ def read_file(path: str | Path) -> tuple[str | None, Node | None, tuple[Finding,
     """
     file = str(path)
     try:
-        with open(path, "rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        raw = read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         return None, None, (_unreadable(file, error),)
     start = SourceSpan(file, 1, 1, 1, 1)

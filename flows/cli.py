@@ -21,6 +21,7 @@ _COMMANDS = {
     "schema": ("ragbraid.flows.cli_catalogue:schema", "Print the JSON Schema of flow files, for editors."),
     "run": ("ragbraid.flows.cli_run:run", "Run a flow and print its result."),
     "ingest": ("ragbraid.flows.cli_run:ingest", "Run an ingestion flow with a progress bar and a report."),
+    "trace": ("ragbraid.flows.cli_trace:trace", "Show what a run did, step by step, as a table or as a page."),
     "eval": ("ragbraid.flows.cli_eval:evaluate", "Compare flows on a file of questions."),
     "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases and look at their graphs."),
     "doctor": ("ragbraid.flows.cli_doctor:doctor", "Say what is installed, configured and reachable, and what is not."),

@@ -22,11 +22,13 @@ from ragbraid.flows.cli_params import (
 )
 from ragbraid.flows.cli_progress import ProgressBars
 from ragbraid.flows.cli_show import show_outputs
+from ragbraid.flows.cli_trace import page_option, prices_option, write_page
 from ragbraid.registry.errors import RunError
 
 if TYPE_CHECKING:
     from ragbraid.flows.api import Engine, Flow
     from ragbraid.flows.trace import Trace
+    from ragbraid.flows.trace_record import Prices
 
 _options = with_options(
     flow_argument,
@@ -48,6 +50,8 @@ _options = with_options(
         type=click.Path(path_type=Path, dir_okay=False),
         help="Write what every step took, gave and cost as JSON, also when the run fails or is stopped.",
     ),
+    page_option,
+    prices_option,
     json_option,
 )
 
@@ -84,6 +88,8 @@ def _run(
     profile: str | None,
     project: Path | None,
     trace_file: Path | None,
+    page: Path | None,
+    prices: Prices | None,
     as_json: bool,
 ) -> Any:
     from ragbraid.flows.api import load
@@ -95,14 +101,22 @@ def _run(
     try:
         outputs = _run_watched(loaded, values, engine, trace, bars=not as_json and is_terminal(sys.stderr))
     finally:
-        # A run that was refused before it began has left no trace.
-        if trace_file is not None and trace.flow:
-            trace.write(trace_file)
+        if trace.flow:  # a run that was refused before it began has left no trace
+            _write(trace, trace_file, page, prices)
     if as_json:
         print_json(outputs)
     else:
         show_outputs(outputs)
     return outputs
+
+
+def _write(trace: Trace, trace_file: Path | None, page: Path | None, prices: Prices | None) -> None:
+    if trace_file is not None:
+        trace.write(trace_file)
+    if page is not None:
+        from ragbraid.flows.trace_record import record_of
+
+        write_page(page, record_of(trace), prices)
 
 
 def _checked_inputs(flow: Flow, values: dict[str, Any]) -> dict[str, Any]:

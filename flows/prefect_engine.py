@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import prefect
 from prefect.blocks.system import Secret
 from prefect.context import FlowRunContext
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -30,7 +29,8 @@ from ragbraid.dsl.inputs import RESERVED_BY_PREFECT
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
 from ragbraid.flows.loops import run_to_end
-from ragbraid.flows.prefect_logs import API_FAILURES, forward_node_logs
+from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
+from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.runner import Listener, RunResult
@@ -110,11 +110,6 @@ def signature_of(plan: Plan) -> inspect.Signature:
     return inspect.Signature([_parameter(spec) for spec in plan.inputs])
 
 
-def deployment_schema(flow: PlanFlow) -> dict[str, Any]:
-    """Return the parameter schema for a deployment, closed: without it, an unknown parameter crashes the run."""
-    return {**flow.parameters.model_dump_for_openapi(), "additionalProperties": False}
-
-
 def refuse_reserved_inputs(plan: Plan) -> None:
     """Raise SettingsError where an input has a name that cannot be a parameter of a Prefect flow."""
     for spec in plan.inputs:
@@ -150,7 +145,7 @@ def read_secret_block(name: str) -> str | None:
     except (ValueError, ObjectNotFound):
         return None
     except (*API_FAILURES, RuntimeError) as error:
-        raise _unreachable(error) from None
+        raise api_failure(error) from None
 
 
 async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) -> Any:
@@ -188,16 +183,16 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
         except RagbraidError:
             raise
         except Exception as error:
-            if not _is_api_failure(error):
+            if not is_api_failure(error):
                 raise
             ended = delivery.failure if delivery.result is None else delivery.result
             if ended is None:
-                raise _unreachable(error) from None
+                raise api_failure(error) from None
             _logger.warning(
                 "the run %s, but the Prefect API at %s was lost and does not know (%s); "
                 "when it is back, cancel the flow run that it still shows as running",
                 "has failed" if isinstance(ended, RagbraidError) else "is done and its result is here",
-                _api_url(),
+                api_url(),
                 redact(str(error) or type(error).__name__),
             )
             if isinstance(ended, RagbraidError):
@@ -212,7 +207,7 @@ def _say_what_is_waited_for() -> None:
     _logger.warning(
         "the run is done, but the Prefect API at %s has not taken note of it yet; its client tries up to %s times "
         "(PREFECT_CLIENT_MAX_RETRIES), then the result is given without it",
-        _api_url(),
+        api_url(),
         get_current_settings().client.max_retries,
     )
 
@@ -224,35 +219,6 @@ def _delivered_to(delivery: _Delivery | None) -> Iterator[None]:
         yield
     finally:
         _delivery.reset(token)
-
-
-def _is_api_failure(error: Exception) -> bool:
-    # Prefect's client turns the first refused connection into a bare RuntimeError with this text.
-    return isinstance(error, API_FAILURES) or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error))
-
-
-def _unreachable(error: Exception) -> ServiceError:
-    url = _api_url()
-    if isinstance(error, PrefectHTTPStatusError) and error.response.status_code in (401, 403):
-        return ServiceError(
-            f"the Prefect API at {url} refuses the key (HTTP {error.response.status_code})",
-            kind="auth",
-            hint="set PREFECT_API_KEY or PREFECT_API_AUTH_STRING",
-        )
-    if isinstance(error, PrefectHTTPStatusError):
-        return ServiceError(
-            f"the Prefect API at {url} answers, but only with HTTP {error.response.status_code}",
-            hint="it may be overloaded: try again, raise PREFECT_CLIENT_MAX_RETRIES, or look at the server's log",
-        )
-    return ServiceError(
-        f"the Prefect API at {url} does not answer ({type(error).__name__})",
-        hint="start it with `prefect server start`, correct PREFECT_API_URL, or run without it: `--engine inline`",
-    )
-
-
-def _api_url() -> str:
-    url = get_current_settings().api.url
-    return httpx.URL(url).copy_with(username="", password="").__str__() if url else "(a server of this process)"
 
 
 def _parameter(spec: InputSpec) -> inspect.Parameter:

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import logging
 
-import httpx
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.exceptions import MissingContextError, PrefectHTTPStatusError
+from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.walk import node_steps
+from ragbraid.flows.prefect_api import API_FAILURES
 from ragbraid.flows.project import LOCAL_MODULES
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
-
-API_FAILURES = (httpx.TransportError, PrefectHTTPStatusError)
-"""What Prefect's client raises when the API is gone or out of order."""
 
 
 class RunLogHandler(logging.Handler):

@@ -243,9 +243,14 @@ def _local_catalogue(stamps: tuple[tuple[Path, int], ...], flow_files: tuple[tup
     return catalogue
 
 
+def local_module_name(path: Path) -> str:
+    """Return the name under which a local module is imported."""
+    # It is the same in every process, so that results pickled in one can be read in another.
+    return f"{LOCAL_MODULES}_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
+
+
 def _load_module(path: Path) -> ModuleType:
-    # The name is the same in every process, so that results pickled in one can be read in another.
-    name = f"{LOCAL_MODULES}_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
+    name = local_module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"{path} is no Python module")

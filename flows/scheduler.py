@@ -58,7 +58,7 @@ async def run_plan(
     bound: Mapping[str, Any] = {}
     limits = RunLimits(plan.limits)
     run = Run(trace, resources, executor, listener, cache, limits, run_body)
-    trace.begin(plan.name, plan.hash, bound)
+    trace.begin(plan, bound)
     token = enter_step(_BETWEEN_STEPS)  # steps enter their own contexts and do not leave them
     try:
         trace.inputs = bound = compiled.inputs.check(inputs)

@@ -12,14 +12,18 @@ from datetime import UTC, date, datetime, time
 from enum import Enum
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
+from ragbraid.dsl.layout import draw_plan
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.context import ProgressListener, StepContext, StepStatus, UsageListener
 from ragbraid.registry.contracts import Answer, Usage
 from ragbraid.registry.errors import RunError, SettingsError
+
+if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Plan
 
 RunStatus = Literal["running", "ok", "failed", "cancelled"]
 
@@ -114,11 +118,13 @@ class Trace:
         self.steps: list[StepTrace] = []
         self.abandoned_calls = 0
         """Calls of blocking nodes that were left behind in their threads; whatever they return is dropped."""
+        self._planned: Plan | None = None
         self._loaded: dict[str, Any] | None = None
 
-    def begin(self, flow: str, plan: str, inputs: Mapping[str, Any]) -> None:
+    def begin(self, plan: Plan, inputs: Mapping[str, Any]) -> None:
         """Record that the run of a flow starts now."""
-        self.flow, self.plan, self.inputs = flow, plan, inputs
+        self.flow, self.plan, self.inputs = plan.name, plan.hash, inputs
+        self._planned = plan
         self.started_at = datetime.now(UTC)
         self.origin = perf_counter()
 
@@ -144,7 +150,10 @@ class Trace:
         raise KeyError(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trace as JSON values: long texts and lists are cut and say by how much."""
+        """Return the trace as JSON values: long texts and lists are cut and say by how much.
+
+        The drawing of the flow is part of it, so that a trace can be shown where the flow is not, or is another by now.
+        """
         if self._loaded is not None:
             return self._loaded
         return {
@@ -155,6 +164,7 @@ class Trace:
             "inputs": {name: bounded(value) for name, value in self.inputs.items()},
             "outputs": {name: bounded(value) for name, value in self.outputs.items()},
             "steps": [step.to_dict() for step in self.steps],
+            "drawing": None if self._planned is None else draw_plan(self._planned).to_dict(),
         }
 
     def write(self, path: Path | str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ragbraid.nodes.graph_hits import FACTS, MAX_FACTS, chunk_hit, chunk_ids_of, in_order, only
+from ragbraid.nodes.graph_hits import FACTS, MAX_FACTS, chunk_hit, chunk_ids_of, entity_hit, in_order, only
 from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Hit, Query, Ranking
 from ragbraid.registry.errors import NodeInputError
@@ -26,11 +26,15 @@ Pick = Literal["vector", "weight", "order", "max", "sum"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An entity, fact or report with the chunks behind it."""
+    """An entity, fact or report with the chunks behind it; without a text where a reader may not know what it says."""
 
     text: str
     score: float
     chunk_ids: tuple[str, ...]
+
+
+_NOTHING = Source("", 0.0, ())
+"""What the graph does not have."""
 
 
 @node(
@@ -85,7 +89,7 @@ def to_chunks(
     """
     found = Ranking(route=ROUTE)
     if objects or subgraph.entities or subgraph.facts:
-        sources = _sources(objects, subgraph, kb.graph(where))
+        sources = _sources(objects, subgraph, kb, where)
         owned = attribute(sources, min_mentions=min_mentions, exclude={hit.id for hit in exclude})
         if pick == "vector" and embedder is None:
             report_degraded("there is no embedder to compare chunks with the question; they were picked by weight")
@@ -144,29 +148,39 @@ def _rounded(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-def _sources(objects: Ranking, subgraph: SubGraph, view: GraphView) -> list[Source]:
-    """Return every object once, with the chunks that the graph has for it now and for this reader."""
+def _sources(objects: Ranking, subgraph: SubGraph, kb: KnowledgeBase, where: Where | None) -> list[Source]:
+    """Return every object once, with the text and the chunks that the graph has for it now and for this reader."""
+    view = kb.graph(where)
     found: dict[str, Source] = {}
     for hit in only(("entity", "fact", "report"), objects, "graph.to_chunks"):
-        found.setdefault(hit.id, Source(hit.text, hit.score, _chunks_of(hit, view)))
+        source = _of_report(hit, view, kb, where) if hit.kind == "report" else _of_hit(hit, view)
+        found.setdefault(hit.id, source)
     for entity in subgraph.entities:
         known = view.entities.get(entity.id)
-        found.setdefault(entity.id, Source(entity.name, 1.0, known.chunk_ids if known else ()))
+        found.setdefault(entity.id, Source(known.name, 1.0, known.chunk_ids) if known else _NOTHING)
     for fact in subgraph.facts:
         stated = view.facts.get(fact.id)
-        found.setdefault(fact.id, Source(fact.text, 1.0, stated.chunk_ids if stated else ()))
+        found.setdefault(fact.id, Source(stated.text, 1.0, stated.chunk_ids) if stated else _NOTHING)
     bare = sum(1 for source in found.values() if not source.chunk_ids)
     if bare:
         report_note(f"{bare} of {len(found)} objects have no chunk in the graph (any more, or for this reader)")
     return list(found.values())
 
 
-def _chunks_of(hit: Hit, view: GraphView) -> tuple[str, ...]:
-    if hit.kind == "report":
-        contributing = set(view.chunk_ids)
-        return tuple(each for each in chunk_ids_of(hit) if each in contributing)
-    known = view.entities.get(hit.id) if hit.kind == "entity" else view.facts.get(hit.id)
-    return known.chunk_ids if known else ()
+def _of_hit(hit: Hit, view: GraphView) -> Source:
+    # The hit may come from a search without conditions: what it says about itself may be for other readers.
+    if hit.kind == "entity":
+        entity = view.entities.get(hit.id)
+        return Source(entity_hit(entity, 0, "rank").text, hit.score, entity.chunk_ids) if entity else _NOTHING
+    fact = view.facts.get(hit.id)
+    return Source(fact.text, hit.score, fact.chunk_ids) if fact else _NOTHING
+
+
+def _of_report(hit: Hit, view: GraphView, kb: KnowledgeBase, where: Where | None) -> Source:
+    contributing = set(view.chunk_ids)
+    is_shown = where is None or any(report.id == hit.id for report in kb.reports(where))
+    chunk_ids = tuple(each for each in chunk_ids_of(hit) if each in contributing)
+    return Source(hit.text if is_shown else "", hit.score, chunk_ids)
 
 
 def _nearest(
@@ -214,6 +228,6 @@ def _with_reasons(found: Ranking, sources: Sequence[Source]) -> Ranking:
     reasons: dict[str, list[str]] = {}
     for source in sources:
         for chunk_id in source.chunk_ids:
-            reasons.setdefault(chunk_id, []).append(source.text)
+            reasons.setdefault(chunk_id, []).extend([source.text] if source.text else [])
     hits = (hit.model_copy(update={"metadata": {**hit.metadata, FACTS: reasons[hit.id][:MAX_FACTS]}}) for hit in found)
     return found.model_copy(update={"hits": tuple(hits)})

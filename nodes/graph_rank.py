@@ -53,13 +53,13 @@ def seed(
 
     As HippoRAG 2 (Gutiérrez et al. 2025): each end of a fact gets the fact's score divided by the number of chunks that
     name it, averaged over its facts, and the heaviest `max_phrases` stay; passages get their scores, mapped to 0..1
-    over the given ones (the original: over all), times `passage_weight`. Scores of facts are taken as they are;
-    the original maps them to 0..1 over all facts, as `graph.facts` does with `scale_over`. Without any fact there are no seeds, whatever the passages are: then the
-    passages themselves are the better answer.
+    over the given ones (the original: over all), times `passage_weight`. Scores of facts are taken as they are; the
+    original maps them to 0..1 over all facts, as `graph.facts` does with `scale_over`. Without any fact there are no
+    seeds, whatever the passages are: then the passages themselves are the better answer.
 
     Args:
         facts: the facts that matter to the question.
-        passages: chunks found by another route.
+        passages: chunks found by another route; with `where`, those that the graph knows under these conditions.
         kb: the knowledge base.
         passage_weight: the weight of the best passage; 0 leaves passages out.
         max_phrases: how many entities stay.
@@ -78,8 +78,9 @@ def seed(
     weights = {id_: weight for id_, weight in best if weight > 0}
     made_by: dict[str, MadeBy] = dict.fromkeys(weights, "fact")
     chunks = list(only(("chunk", "summary"), passages, "graph.seed"))
+    hidden = set() if where is None else {hit.id for hit in chunks}.difference(view.chunk_ids)
     for hit, share in zip(chunks, normalise([hit.score for hit in chunks], "minmax"), strict=True):
-        if weights and share * passage_weight > 0:
+        if weights and share * passage_weight > 0 and hit.id not in hidden:
             weights.setdefault(hit.id, share * passage_weight)
             made_by.setdefault(hit.id, "passage")
     return SeedWeights(weights=weights, made_by=made_by, degraded=error is not None, error=error)

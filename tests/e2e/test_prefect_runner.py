@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prefect_parts import Project, run_state, task_runs
 
+from ragbraid.flows.form_schema import form_schema
 from ragbraid.registry.errors import FlowError, RunError, ServiceError, SettingsError
 
 # Prefect's engine asks for the default result storage with a client that it does not close.
@@ -294,10 +295,8 @@ FORM = """
 
 
 def test_the_form_has_types_bounds_defaults_and_descriptions(project: Project) -> None:
-    from ragbraid.flows.prefect_engine import deployment_schema
-
     flow = project.flow(FORM)
-    schema = deployment_schema(flow.prefect)
+    schema = form_schema(flow.plan.inputs)
     question, top_k, language = (schema["properties"][name] for name in ("question", "top_k", "language"))
     assert (question["type"], question["description"]) == ("string", "what you want to know")
     assert (top_k["minimum"], top_k["maximum"], top_k["default"]) == (1, 50, 5)

@@ -240,7 +240,7 @@ def plan_of(
         inputs=tuple(InputSpec(name, kind, None, True, "", {}) for name, kind in inputs.items()),
         body=body,
         outputs=(("", scope.value(output or f"${list(steps)[-1]}")),),
-        output_types={},
+        output_types={"": Any},
         resources={},
         roles={},
         limits=limits or Limits(),

@@ -108,7 +108,7 @@ class Plans:
             inputs=tuple(InputSpec(name, type_, None, True, "", {}) for name, type_ in inputs.items()),
             body=self.body(uses, tuple(inputs)),
             outputs=tuple((name, read(value, slots)) for name, value in named.items()),
-            output_types={},
+            output_types=dict.fromkeys(named, Any),
             resources={},
             roles=roles or {},
             limits=limits or Limits(),

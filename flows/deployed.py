@@ -1,0 +1,67 @@
+"""What a deployment names: a pull step that takes over the flow it carries, and that flow as a name to import.
+
+Prefect may do the two in different processes; the bundle goes from one to the other as an environment variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ragbraid.registry.errors import SettingsError
+
+if TYPE_CHECKING:
+    import prefect
+
+ENTRYPOINT = "ragbraid.flows.deployed.flow"
+PULL_STEP = "ragbraid.flows.deployed.receive"
+BUNDLE_VARIABLE = "RAGBRAID_BUNDLE"
+
+
+def pull_steps(packed: str, version: str) -> list[dict[str, Any]]:
+    """Return the pull steps of a deployment that carries a packed bundle."""
+    return [{PULL_STEP: {"version": version, "bundle": packed}}]
+
+
+def packed_bundle(steps: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Return the packed bundle of a deployment's pull steps, or None for a deployment that is not ours."""
+    if steps and len(steps) == 1 and PULL_STEP in steps[0]:
+        return str(steps[0][PULL_STEP].get("bundle", ""))
+    return None
+
+
+def receive(bundle: str, version: str) -> dict[str, Any]:
+    """Take over the flow of a deployment; Prefect calls this before it imports `ENTRYPOINT`.
+
+    Args:
+        bundle: see `ragbraid.flows.bundle`.
+        version: the plan's hash, for whoever reads the deployment.
+    """
+    os.environ[BUNDLE_VARIABLE] = bundle
+    return {"ragbraid_version": version}
+
+
+@lru_cache(maxsize=64)
+def flow_of(packed: str) -> prefect.Flow[..., Any]:
+    """Return the Prefect flow of a packed bundle, compiled once in a process.
+
+    Raises:
+        SettingsError: as `Bundle.unpack` and `open_bundle`.
+        FlowError: as `open_bundle`.
+    """
+    from ragbraid.flows.bundle import Bundle, open_bundle
+
+    return open_bundle(Bundle.unpack(packed)).prefect
+
+
+def __getattr__(name: str) -> Any:
+    if name != "flow":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    packed = os.environ.get(BUNDLE_VARIABLE)
+    if packed is None:
+        raise SettingsError(
+            f"{ENTRYPOINT} has a flow only in a run of a deployment", hint="deploy flows by `ragbraid deploy`"
+        )
+    return flow_of(packed)
