@@ -68,7 +68,7 @@ def read_deploy(node: MappingNode | None, inputs: Iterable[InputSpec | None], re
 def _read_schedule(node: Node, report: Report) -> Schedule | None:
     hint = 'write `schedule: {cron: "0 3 * * *", timezone: Europe/Paris}`'
     if not isinstance(node, MappingNode):
-        if isinstance(node, ScalarNode) and _is_cron(node.text):
+        if isinstance(node, ScalarNode) and is_cron(node.text):
             hint = f'write `schedule: {{cron: "{node.text}"}}`'
         report.error("RB012", "`schedule` is a mapping with `cron` and `timezone`", node.span, hint)
         return None
@@ -78,7 +78,7 @@ def _read_schedule(node: Node, report: Report) -> Schedule | None:
         report.error("RB011", "`schedule` has no `cron`", node.span, hint)
         return None
     cron = _word(cron_node, "`cron`", report)
-    if cron is not None and not _is_cron(cron):
+    if cron is not None and not is_cron(cron):
         hint = "five fields: minute, hour, day of the month, month, day of the week, such as `0 3 * * *`"
         report.error("RB501", f"`{cron}` is no cron expression", cron_node.span, hint)
     timezone = "UTC"
@@ -90,7 +90,8 @@ def _read_schedule(node: Node, report: Report) -> Schedule | None:
     return Schedule(cron or "", timezone)
 
 
-def _is_cron(text: str) -> bool:
+def is_cron(text: str) -> bool:
+    """Whether a text is a cron expression of five fields."""
     try:
         CronSim(text, datetime(2024, 1, 1))
     except CronSimError:

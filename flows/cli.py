@@ -24,6 +24,9 @@ _COMMANDS = {
     "trace": ("ragbraid.flows.cli_trace:trace", "Show what a run did, step by step, as a table or as a page."),
     "eval": ("ragbraid.flows.cli_eval:evaluate", "Compare flows on a file of questions."),
     "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases and look at their graphs."),
+    "serve": ("ragbraid.flows.cli_serve:serve", "Offer flows in the Prefect UI and run them in this process."),
+    "deploy": ("ragbraid.flows.cli_deploy:deploy", "Deploy flows to a Prefect work pool, or say what would change."),
+    "undeploy": ("ragbraid.flows.cli_deploy:undeploy", "Remove a flow's deployment."),
     "doctor": ("ragbraid.flows.cli_doctor:doctor", "Say what is installed, configured and reachable, and what is not."),
     "dev": ("ragbraid.flows.cli_dev:dev", "Tools for authors: a scripted model to test flows against."),
 }

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ragbraid.dsl.plan import InputSpec
-from ragbraid.registry.errors import RunError
+from ragbraid.dsl.inputs import RESERVED_BY_PREFECT
+from ragbraid.dsl.plan import InputSpec, Plan
+from ragbraid.registry.errors import RunError, SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
 _SHOWN = 60
@@ -67,3 +68,13 @@ def _reasons(error: ValidationError) -> str:
         where = ".".join(str(part) for part in detail["loc"])
         reasons.append(f"{where}: {detail['msg']}" if where else detail["msg"])
     return "; ".join(reasons)
+
+
+def refuse_reserved_inputs(plan: Plan) -> None:
+    """Raise SettingsError where an input has a name that cannot be a parameter of a Prefect flow."""
+    for spec in plan.inputs:
+        if spec.name in RESERVED_BY_PREFECT or spec.name.startswith("_"):
+            raise SettingsError(
+                f"`{plan.name}` cannot become a Prefect flow: Prefect keeps the parameter name `{spec.name}` for itself",
+                hint="give the input another name",
+            )

@@ -25,9 +25,9 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ragbraid.dsl.inputs import RESERVED_BY_PREFECT
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
+from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_logs import forward_node_logs
@@ -36,7 +36,7 @@ from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
 from ragbraid.flows.trace import Trace
-from ragbraid.registry.errors import RagbraidError, ServiceError, SettingsError
+from ragbraid.registry.errors import RagbraidError, ServiceError
 
 _logger = logging.getLogger(__name__)
 
@@ -108,16 +108,6 @@ def build_flow(flow: Flow) -> PlanFlow:
 def signature_of(plan: Plan) -> inspect.Signature:
     """Return the signature that gives Prefect's form its types, bounds, defaults and descriptions."""
     return inspect.Signature([_parameter(spec) for spec in plan.inputs])
-
-
-def refuse_reserved_inputs(plan: Plan) -> None:
-    """Raise SettingsError where an input has a name that cannot be a parameter of a Prefect flow."""
-    for spec in plan.inputs:
-        if spec.name in RESERVED_BY_PREFECT or spec.name.startswith("_"):
-            raise SettingsError(
-                f"`{plan.name}` cannot become a Prefect flow: Prefect keeps the parameter name `{spec.name}` for itself",
-                hint="give the input another name",
-            )
 
 
 async def run_traced(
