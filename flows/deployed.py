@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ENTRYPOINT = "ragbraid.flows.deployed.flow"
 PULL_STEP = "ragbraid.flows.deployed.receive"
 BUNDLE_VARIABLE = "RAGBRAID_BUNDLE"
+VERSION_LENGTH = 12
+"""How many digits of a plan's hash name the version of a flow to people."""
 
 
 def pull_steps(packed: str, version: str) -> list[dict[str, Any]]:
@@ -53,7 +55,11 @@ def flow_of(packed: str) -> prefect.Flow[..., Any]:
     """
     from ragbraid.flows.bundle import Bundle, open_bundle
 
-    return open_bundle(Bundle.unpack(packed)).prefect
+    bundle = Bundle.unpack(packed)
+    flow = open_bundle(bundle).prefect
+    # Paths are part of a plan's hash: in another folder it is another one, but the version is the one that was deployed.
+    flow.version = bundle.version[:VERSION_LENGTH]
+    return flow
 
 
 def __getattr__(name: str) -> Any:

@@ -15,14 +15,12 @@ from ragbraid.dsl.deploy import is_cron
 from ragbraid.dsl.plan import Plan, Schedule
 from ragbraid.flows.api import Flow
 from ragbraid.flows.bundle import Bundle, load_with_bundle
+from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.form_schema import form_schema
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.resources import check_resources
 from ragbraid.registry.errors import Finding, FlowError, SettingsError
 from ragbraid.registry.suggest import did_you_mean
-
-VERSION_LENGTH = 12
-"""How many digits of a plan's hash name the version of a flow to people."""
 
 
 @dataclass(frozen=True, slots=True)

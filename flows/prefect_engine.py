@@ -18,6 +18,7 @@ from typing import Any
 
 import prefect
 from prefect.blocks.system import Secret
+from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
@@ -27,6 +28,7 @@ from pydantic_core import PydanticUndefined
 
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
+from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
@@ -39,6 +41,9 @@ from ragbraid.flows.trace import Trace
 from ragbraid.registry.errors import RagbraidError, ServiceError
 
 _logger = logging.getLogger(__name__)
+
+VERSION_TAG = "version:"
+"""What the tag of a deployment's run begins with; the version of the flow follows."""
 
 PATIENCE_SECONDS = 5.0
 """How long the API may take to learn that a run is done before the user is told what is waited for."""
@@ -99,7 +104,7 @@ def build_flow(flow: Flow) -> PlanFlow:
     return PlanFlow(
         run,
         name=plan.name,
-        version=plan.hash[:12],
+        version=plan.hash[:VERSION_LENGTH],
         description=plan.about or None,
         validate_parameters=False,
     )
@@ -144,6 +149,7 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     if context is None or context.flow_run is None:
         raise ServiceError(f"`{plan.name}` was called outside of a Prefect flow run")
     forward_node_logs(plan)
+    await _name_version(context)
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()
     executor = None if plan.deploy.visible == "flow" else tasks.executor(str(context.flow_run.id))
@@ -161,6 +167,19 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
     return delivery.result.outputs
+
+
+async def _name_version(context: FlowRunContext) -> None:
+    """Tag the run of a deployment with the version that it executes, which a later deployment may have replaced."""
+    run = context.flow_run
+    if run is None or run.deployment_id is None or context.flow is None:
+        return
+    others = [tag for tag in run.tags if not tag.startswith(VERSION_TAG)]
+    try:
+        async with get_client() as client:
+            await client.update_flow_run(run.id, tags=[*others, f"{VERSION_TAG}{context.flow.version}"])
+    except API_FAILURES as error:
+        _logger.warning("the run could not be tagged with its version: %s", api_failure(error))
 
 
 async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
