@@ -1,7 +1,11 @@
-"""A reader is told nothing of documents that the reader may not see: every node that takes `where`, and every flow over a graph."""
+"""A reader is told nothing of documents that the reader may not see, and nobody of keys.
+
+Every node that takes `where` and every flow that does is tried.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +16,16 @@ from typing import Any
 import pytest
 from cli_parts import EXAMPLES
 from graph_method_parts import lines_shown
-from hidden_parts import GROUPS, GUESSES, QUESTION, READERS, asked, found_in, indexed, told, words_of
+from hidden_parts import GROUPS, GUESSES, KEY, KEY_VARIABLE, QUESTION, READERS, asked, found_in, indexed, told, words_of
 from method_parts import cited, is_asked, says
 
-from ragbraid.flows.api import load
+from ragbraid.flows.api import Flow, load
 from ragbraid.flows.runner import RunResult
 from ragbraid.flows.scripted_llm import ScriptedLLM
 from ragbraid.flows.scripted_rules import ChatRequest, Reply, Responder
+from ragbraid.flows.trace import Trace
 from ragbraid.registry.catalogue import installed_catalogue
+from ragbraid.registry.errors import RagbraidError
 
 FEEDS = {
     "topics": f"{{use: graph.link, mentions: [Acme, Borealis, {', '.join(GUESSES)}], min_score: null, top_k: 100}}",
@@ -95,10 +101,13 @@ class Here:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     folder = tmp_path_factory.mktemp("readers")
+    patch = pytest.MonkeyPatch()
+    patch.setenv(KEY_VARIABLE, KEY)
     others = says("plan_paths", {"paths": [["guessd made"], ["owns", "~owns"]]}), says("rate_report", {"rating": 5})
     with indexed(folder, *MODEL, *others) as server:
         found = run(folder, flow_of("retrieve.dense", "top_k: 100", restrict_feeds=True), None).outputs["found"]
         yield Here(folder, server, {hit.source[len("canary")]: hit.id for hit in found})
+    patch.undo()
 
 
 def stem_of(name: str) -> str:
@@ -231,10 +240,16 @@ FLOWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
 RUNS = [(name, inputs) for name, tried in FLOWS.items() for inputs in tried]
 
 
-def ask_flow(folder: Path, name: str, inputs: Mapping[str, Any], where: Any) -> RunResult:
+def asked_of(folder: Path, name: str, inputs: Mapping[str, Any]) -> tuple[Flow, Mapping[str, Any]]:
+    """A flow and what it is given."""
     flow = load(folder / f"{name}.yaml")
     question = {"question": QUESTION} if any(port.name == "question" for port in flow.plan.inputs) else {}
-    return flow.run_traced({**question, **inputs, "where": where})
+    return flow, {**question, **inputs}
+
+
+def ask_flow(folder: Path, name: str, inputs: Mapping[str, Any], where: Any) -> RunResult:
+    flow, given = asked_of(folder, name, inputs)
+    return flow.run_traced({**given, "where": where})
 
 
 def test_every_flow_that_takes_where_is_tried_here(here: Here) -> None:
@@ -255,3 +270,34 @@ def test_a_flow_tells_a_reader_and_a_model_nothing_of_hidden_documents(
         assert found_in(asked(here.server), here.hidden_from(reader)) == set(), reader
     all_told = told(ask_flow(here.folder, name, inputs, None))
     assert len(found_in(all_told, words_of(GROUPS, "canary"))) > 3
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def repeats_its_key(chat: ChatRequest) -> Reply:
+    return Reply(fault="bad_request", message=f"I refuse what bears {chat.headers['authorization']}.")
+
+
+def test_a_key_reaches_the_services_and_neither_the_knowledge_base_nor_the_project_files(here: Here) -> None:
+    here.server.requests.clear()
+    ask_flow(here.folder, "lightrag", {}, None)
+    assert {request.headers["authorization"] for request in here.server.requests} == {f"Bearer {KEY}"}
+    files = [path for path in here.folder.rglob("*") if path.is_file()]
+    assert any(path.is_relative_to(here.folder / ".ragbraid") for path in files)
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(("name", "inputs"), RUNS)
+def test_a_key_is_in_no_trace_of_a_flow_even_where_a_service_repeats_it(
+    here: Here, name: str, inputs: Mapping[str, Any]
+) -> None:
+    trace = Trace()
+    here.server.script.insert(0, repeats_its_key)
+    flow, question = asked_of(here.folder, name, inputs)
+    with contextlib.suppress(RagbraidError):
+        flow.run_traced(question, trace=trace)
+    here.server.script.remove(repeats_its_key)
+    written = f"{json.dumps(trace.to_dict())} {trace.error!r} {getattr(trace.error, 'hint', '')}"
+    assert KEY not in written
+    assert ("I refuse what bears" in written) == any(step.error for step in trace.steps)

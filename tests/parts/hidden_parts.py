@@ -38,6 +38,8 @@ READERS: Mapping[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"all": [{"field": "metadata.acl", "equals": "nobody"}]}, ""),
 }
 """What a reader's documents have to fulfil, and which ones do."""
+KEY, KEY_VARIABLE = "sk-of-the-tests-4711", "RAGBRAID_KEY_OF_THE_TESTS"
+"""What the project gives to its model and its embedder as a key, and where it stands in the environment."""
 GUESSES = [f"guess{each}" for each in GROUPS]
 QUESTION = "What has Acme, owner of Borealis, to do with " + ", ".join(f"{guess} made" for guess in GUESSES) + "?"
 
@@ -60,8 +62,14 @@ outputs: {index: $index, reports: $reports}
 
 @contextmanager
 def indexed(folder: Path, *script: Responder) -> Iterator[ScriptedLLM]:
-    """A project whose knowledge base holds the documents of all groups, their graph, their atoms and reports."""
+    """A project whose knowledge base holds the documents of all groups, their graph, their atoms and reports.
+
+    Its model and its embedder get `KEY`, which has to stand in the environment.
+    """
     with project(folder, *script, _reads) as server:
+        file = folder / "ragbraid.toml"
+        keyed = f'max_attempts = 1\napi_key = "${{env.{KEY_VARIABLE}}}"'
+        file.write_text(file.read_text().replace("max_attempts = 1", keyed))
         lines = [
             {"id": f"canary{each}-doc", "text": f"Acme of canary{each} owns Borealis.", "title": f"canary{each} title",
              "acl": groups, "owner": f"canary{each} owner"}
