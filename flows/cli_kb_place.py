@@ -114,7 +114,9 @@ def _point_to_flows(folder: Path) -> None:
     below = [path for path in flows if path.parent != folder]
     nothing = f"there is no {PROJECT_FILE} in {folder} or above it, and no knowledge base has been filled here"
     if below:
-        best = min(below, key=lambda path: (not (path.parent / default).is_dir(), _FILLS not in flows[path], path))
+        best = min(
+            below, key=lambda path: (not (path.parent / default).is_dir(), _fills_first(path, flows[path]), path)
+        )
         context = click.get_current_context()
         named = context.params.get("name", DEFAULT_RESOURCE)
         words = [*([named] if named != DEFAULT_RESOURCE else []), "--flow", str(best.relative_to(folder))]
@@ -122,8 +124,14 @@ def _point_to_flows(folder: Path) -> None:
             f"{nothing}; flows lie in {best.parent.relative_to(folder)}",
             hint=f"to look where they look, type: {context.command_path} {shlex.join(words)}",
         )
-    if filling := [path.name for path, text in flows.items() if _FILLS in text]:
-        raise SettingsError(nothing, hint=f"to fill one, type: ragbraid ingest {shlex.quote(filling[0])}")
+    if filling := [path for path, text in flows.items() if _FILLS in text]:
+        first = min(filling, key=lambda path: (_fills_first(path, flows[path]), path))
+        raise SettingsError(nothing, hint=f"to fill one, type: ragbraid ingest {shlex.quote(first.name)}")
+
+
+def _fills_first(path: Path, text: bytes) -> int:
+    """Return the place of a flow among those to name: plain ingestion, other flows that fill, all others."""
+    return 2 if _FILLS not in text else int(path.stem != "ingest")
 
 
 def _flow(path: Path) -> bytes | None:
