@@ -1,4 +1,8 @@
-"""What is stored of a knowledge graph: entities, facts and reports as records and back, and the texts to embed."""
+"""What is stored of a knowledge graph: entities, facts and reports as records and back, and the texts to embed.
+
+Reading passes over fields that it does not know, so that a later version can add some without hiding a record from
+this one.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +62,17 @@ def text_of_fact(fact: Fact) -> str:
 
 def entity_parts(record: GraphRecord) -> tuple[EntityPart, ...]:
     """Read the parts of an entity."""
-    return _ENTITY_PARTS.validate_json(record.body)
+    return _ENTITY_PARTS.validate_json(record.body, extra="ignore")
 
 
 def fact_parts(record: GraphRecord) -> tuple[FactPart, ...]:
     """Read the parts of a fact."""
-    return _FACT_PARTS.validate_json(record.body)
+    return _FACT_PARTS.validate_json(record.body, extra="ignore")
 
 
 def neighbours_of(record: GraphRecord) -> tuple[Neighbour, ...]:
     """Read the neighbours of an entity."""
-    return _NEIGHBOURS.validate_json(record.body)
+    return _NEIGHBOURS.validate_json(record.body, extra="ignore")
 
 
 def read_entities(entities: Iterable[StoredRecord], neighbours: Iterable[StoredRecord]) -> Iterator[Entity]:
@@ -86,7 +90,7 @@ def read_facts(facts: Iterable[StoredRecord]) -> Iterator[Fact]:
 
 def read_report(record: GraphRecord) -> Report:
     """Read a report."""
-    return Report.model_validate_json(record.body)
+    return Report.model_validate_json(record.body, extra="ignore")
 
 
 def _record(kind: RecordKind, key: str, body: str, text: str, embedder: str) -> GraphRecord:

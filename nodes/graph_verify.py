@@ -25,7 +25,7 @@ def verify_graph(graph: GraphStore, info: KnowledgeBaseInfo, contributions: Mapp
     entities: dict[str, dict[str, EntityPart]] = {}
     facts: dict[str, dict[str, FactPart]] = {}
     for chunk_id, text in contributions.items():
-        named, stated = parts_of(chunk_id, ChunkGraph.model_validate_json(text))
+        named, stated = parts_of(chunk_id, ChunkGraph.from_stored(text))
         for key, part in named.items():
             entities.setdefault(key, {})[chunk_id] = part
         for key, fact in stated.items():

@@ -226,7 +226,7 @@ class UpdateWriter:
 
 def _by_chunk(graphs: Mapping[ChunkKey, str], wanted: Iterable[str]) -> dict[str, ChunkGraph]:
     texts = {id_: graphs[source, id_] for source, id_ in sorted(graphs, reverse=True)}
-    return {id_: ChunkGraph.model_validate_json(texts[id_]) for id_ in wanted if id_ in texts}
+    return {id_: ChunkGraph.from_stored(texts[id_]) for id_ in wanted if id_ in texts}
 
 
 def _written_after(generation: int) -> Tests:

@@ -349,7 +349,7 @@ def chunk_from_payload(payload: Payload) -> Chunk:
         language=payload["language"],
         made_by=payload["made_by"],
         metadata=payload["metadata"],
-        graph=None if graph is None else ChunkGraph.model_validate_json(graph),
+        graph=None if graph is None else ChunkGraph.from_stored(graph),
         enrichments=payload.get("enrichments", {}),
     )
 

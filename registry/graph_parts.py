@@ -49,6 +49,11 @@ class ChunkGraph(Contract):
     mentions: tuple[Mention, ...] = ()
     triples: tuple[Triple, ...] = ()
 
+    @classmethod
+    def from_stored(cls, text: str) -> ChunkGraph:
+        """Read what was stored as JSON; fields that a later version has added are passed over."""
+        return cls.model_validate_json(text, extra="ignore")
+
 
 # Dataclasses with slots, as `RouteScore` is: a graph of 100,000 facts holds all of them at once.
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ from index_parts import Corpus, HashEmbedder, WordSparse, content_of, make_set
 
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
-from ragbraid.nodes.store import Store
+from ragbraid.nodes.store import CHUNKS, Store
 from ragbraid.registry.contracts import ChunkSet, IndexReport
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.graph import Report
 from ragbraid.registry.graph_names import entity_id, fact_id
 from ragbraid.registry.graph_parts import ChunkGraph, Mention, Triple
-from ragbraid.registry.graph_store import GraphStore
+from ragbraid.registry.graph_store import GraphStore, RecordKind
 from ragbraid.registry.knowledge import Condition, Where
 
 OpenBench = Callable[..., "Bench"]
@@ -247,6 +248,36 @@ def test_verify_names_what_does_not_come_from_chunks(bench: Bench) -> None:
     found = " ".join(bench.kb.verify())
     assert "1 entities that chunks give are not in the graph: entity:tea" in found
     assert "counts 4 entities, but its graph holds 3" in found
+
+
+def test_fields_that_a_later_version_has_added_hide_no_record(bench: Bench) -> None:
+    """RAG-Anything issue 73: rows with a field more than expected disappear."""
+    bench.ingest(CORPUS, neighbour_min_score=0.0)
+    report = report_about(bench, bench.kb.graph().entities[entity_id("tea")].chunk_ids)
+    bench.kb.replace_reports([report], embedder=bench.embedder, generation=bench.kb.info().generation)
+    before, generation = bench.kb.graph(), bench.kb.info().generation
+    written: Mapping[RecordKind, int] = {"entity": 1, "fact": 1, "neighbours": 1, "report": generation}
+    for kind, origin in written.items():
+        for each in list(bench.graph.read(kind, generation=generation, with_vectors=True)):
+            later = replace(each.record, body=with_later_field(each.record.body))
+            vectors = None if each.vector is None else np.asarray([each.vector])
+            bench.graph.put([later], vectors, generation=origin)
+    for point in list(bench.store.scroll(CHUNKS)):
+        bench.store.patch({"graph": with_later_field(str(point.payload["graph"]))}, ids=[point.id])
+    again = QdrantKnowledgeBase(bench.store, bench.graph, "kb")
+    view = again.graph()
+    assert (view.entities, view.facts, again.reports()) == (before.entities, before.facts, (report,))
+    assert any(entity.neighbours for entity in view.entities.values())
+    chunks = again.fetch(list(view.chunk_ids))
+    assert len(chunks) == 4
+    assert all(chunk.graph for chunk in chunks)
+    assert again.verify() == []
+
+
+def with_later_field(body: str) -> str:
+    changed = body.replace("{", '{"later": 1, ', 1)
+    assert changed != body
+    return changed
 
 
 def test_a_knowledge_base_without_a_graph_makes_no_collection_for_one(bench: Bench) -> None:
