@@ -7,7 +7,6 @@ chosen) that the flow asks for, references such as `${env.LLM_KEY}` unresolved. 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import zlib
@@ -39,8 +38,6 @@ MAX_BYTES = 96 * 1024
 
 _FORMAT = 1
 _URL_WITH_PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +115,10 @@ def open_bundle(bundle: Bundle) -> Flow:
         SettingsError: a module, or the folder that relative paths start from, is not here.
         FlowError: the nodes that are installed here are not those that the flow was checked with.
     """
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or bundle.folder)
-    _warn_of_other_version(bundle)
+    folder = _folder_of(bundle)
     project = Project(
         folder=folder,
-        node_modules=tuple(_present_module(bundle, name, folder) for name in bundle.modules),
+        node_modules=tuple(_present_module(name, folder) for name in bundle.modules),
         flow_files=tuple((name, _within(folder, file)) for name, file in bundle.flows.items()),
         resources=MappingProxyType({name: ResourceEntry(name, **entry) for name, entry in bundle.resources.items()}),
         profile=bundle.profile,
@@ -137,6 +133,24 @@ def open_bundle(bundle: Bundle) -> Flow:
             hint=f"set {FOLDER_VARIABLE} to the folder that its relative paths start from on this machine",
         )
     return Flow(plan, project, catalogue=catalogue)
+
+
+def differences_here(bundle: Bundle) -> list[str]:
+    """Return sentences about what a run uses here that is not as it was where the flow was deployed."""
+    folder = _folder_of(bundle)
+    here = installed_version("ragbraid")
+    sentences = [
+        f"{_within(folder, name)} is not as it was when the flow was deployed; its nodes run as they are now"
+        for name, digest in bundle.modules.items()
+        if _digest(_within(folder, name)) != digest
+    ]
+    if bundle.ragbraid != here:
+        sentences.append(f"the flow was deployed by ragbraid {bundle.ragbraid} and runs on ragbraid {here}")
+    return sentences
+
+
+def _folder_of(bundle: Bundle) -> Path:
+    return Path(os.environ.get(FOLDER_VARIABLE) or bundle.folder)
 
 
 def _make_bundle(flow: Flow, seen: Mapping[Path, bytes]) -> Bundle:
@@ -178,22 +192,14 @@ def _modules_of(flow: Flow) -> Iterator[Path]:
     yield from (path for path in flow.project.node_modules if local_module_name(path) in used)
 
 
-def _present_module(bundle: Bundle, name: str, folder: Path) -> Path:
+def _present_module(name: str, folder: Path) -> Path:
     path = _within(folder, name)
     if not path.is_file():
         raise SettingsError(
             f"the flow needs the nodes of {name}, which did not travel with it, and {path} is not here",
             hint="copy the module there, or install it as a package with an entry point in `ragbraid.nodes`",
         )
-    if _digest(path) != bundle.modules[name]:
-        _logger.warning("%s is not as it was when the flow was deployed; its nodes run as they are now", path)
     return path
-
-
-def _warn_of_other_version(bundle: Bundle) -> None:
-    here = installed_version("ragbraid")
-    if bundle.ragbraid != here:
-        _logger.warning("the flow was deployed by ragbraid %s and runs on ragbraid %s", bundle.ragbraid, here)
 
 
 def _places(plan: Plan, project: Project, catalogue: Catalogue) -> Iterator[str]:

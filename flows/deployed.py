@@ -5,15 +5,16 @@ Prefect may do the two in different processes; the bundle goes from one to the o
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ragbraid.registry.errors import SettingsError
+from ragbraid.registry.errors import RagbraidError, SettingsError
 
 if TYPE_CHECKING:
-    import prefect
+    from ragbraid.flows.prefect_engine import PlanFlow
 
 ENTRYPOINT = "ragbraid.flows.deployed.flow"
 PULL_STEP = "ragbraid.flows.deployed.receive"
@@ -22,9 +23,9 @@ VERSION_LENGTH = 12
 """How many digits of a plan's hash name the version of a flow to people."""
 
 
-def pull_steps(packed: str, version: str) -> list[dict[str, Any]]:
+def pull_steps(packed: str, version: str, inputs: Sequence[str]) -> list[dict[str, Any]]:
     """Return the pull steps of a deployment that carries a packed bundle."""
-    return [{PULL_STEP: {"version": version, "bundle": packed}}]
+    return [{PULL_STEP: {"version": version, "inputs": list(inputs), "bundle": packed}}]
 
 
 def packed_bundle(steps: Sequence[Mapping[str, Any]] | None) -> str | None:
@@ -34,29 +35,33 @@ def packed_bundle(steps: Sequence[Mapping[str, Any]] | None) -> str | None:
     return None
 
 
-def receive(bundle: str, version: str) -> dict[str, Any]:
+def receive(bundle: str, version: str, inputs: Sequence[str]) -> dict[str, Any]:
     """Take over the flow of a deployment; Prefect calls this before it imports `ENTRYPOINT`.
 
     Args:
         bundle: see `ragbraid.flows.bundle`.
         version: the plan's hash, for whoever reads the deployment.
+        inputs: the names of the flow's inputs, known even where the flow itself cannot be read.
     """
-    os.environ[BUNDLE_VARIABLE] = bundle
+    os.environ[BUNDLE_VARIABLE] = json.dumps({"bundle": bundle, "inputs": list(inputs)})
     return {"ragbraid_version": version}
 
 
 @lru_cache(maxsize=64)
-def flow_of(packed: str) -> prefect.Flow[..., Any]:
+def flow_of(packed: str) -> PlanFlow:
     """Return the Prefect flow of a packed bundle, compiled once in a process.
 
     Raises:
         SettingsError: as `Bundle.unpack` and `open_bundle`.
         FlowError: as `open_bundle`.
     """
-    from ragbraid.flows.bundle import Bundle, open_bundle
+    from ragbraid.flows.bundle import Bundle, differences_here, open_bundle
+    from ragbraid.flows.prefect_engine import PlanFlow
 
     bundle = Bundle.unpack(packed)
     flow = open_bundle(bundle).prefect
+    assert isinstance(flow, PlanFlow)
+    flow.notes = tuple(differences_here(bundle))
     # Paths are part of a plan's hash: in another folder it is another one, but the version is the one that was deployed.
     flow.version = bundle.version[:VERSION_LENGTH]
     return flow
@@ -65,9 +70,15 @@ def flow_of(packed: str) -> prefect.Flow[..., Any]:
 def __getattr__(name: str) -> Any:
     if name != "flow":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    packed = os.environ.get(BUNDLE_VARIABLE)
-    if packed is None:
+    received = os.environ.get(BUNDLE_VARIABLE)
+    if received is None:
         raise SettingsError(
             f"{ENTRYPOINT} has a flow only in a run of a deployment", hint="deploy flows by `ragbraid deploy`"
         )
-    return flow_of(packed)
+    fields = json.loads(received)
+    try:
+        return flow_of(fields["bundle"])
+    except RagbraidError as error:
+        from ragbraid.flows.prefect_engine import build_failing_flow
+
+        return build_failing_flow(error, fields["inputs"])

@@ -152,7 +152,7 @@ async def _apply(client: PrefectClient, step: Step) -> Step:
         work_pool_name=spec.work_pool,
         work_queue_name=found.work_queue_name if found and found.work_pool_name == spec.work_pool else None,
         entrypoint=ENTRYPOINT,
-        pull_steps=pull_steps(spec.bundle.pack(), spec.version),
+        pull_steps=pull_steps(spec.bundle.pack(), spec.version, list(spec.inputs["properties"])),
         parameter_openapi_schema=dict(spec.inputs),
         enforce_parameter_schema=True,
         parameters={k: v for k, v in found.parameters.items() if k in spec.inputs["properties"]} if found else None,

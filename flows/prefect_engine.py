@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
+from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -32,7 +33,7 @@ from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
-from ragbraid.flows.prefect_logs import forward_node_logs
+from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.runner import Listener, RunResult
@@ -75,6 +76,9 @@ class PlanFlow(prefect.Flow[..., Coroutine[Any, Any, Any]]):
     lost while the flow runs does not take the result with it.
     """
 
+    notes: tuple[str, ...] = ()
+    """Sentences that every run logs as it begins."""
+
     def __call__(self, *args: Any, return_state: bool = False, **kwargs: Any) -> Any:
         """Start a run; the coroutine gives the flow's output, or Prefect's state with `return_state=True`."""
         work = super().__call__(*args, return_state=return_state, **kwargs)
@@ -108,6 +112,24 @@ def build_flow(flow: Flow) -> PlanFlow:
         description=plan.about or None,
         validate_parameters=False,
     )
+
+
+def build_failing_flow(error: RagbraidError, inputs: Sequence[str]) -> PlanFlow:
+    """Make a flow that fails with an error, for a deployment whose own flow cannot be made here.
+
+    Raised where Prefect imports the flow, the error would be a traceback in the log of a run that "crashed".
+    """
+
+    async def run(**_: Any) -> Any:
+        log_errors_as_sentences()
+        if hint := getattr(error, "hint", None):
+            get_run_logger().error("hint: %s", hint)
+        raise error
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in inputs]
+    )
+    return PlanFlow(run, name="unavailable", validate_parameters=False)
 
 
 def signature_of(plan: Plan) -> inspect.Signature:
@@ -149,6 +171,8 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     if context is None or context.flow_run is None:
         raise ServiceError(f"`{plan.name}` was called outside of a Prefect flow run")
     forward_node_logs(plan)
+    for note in getattr(context.flow, "notes", ()):
+        _logger.warning("%s", note)
     await _name_version(context)
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()

@@ -55,6 +55,11 @@ def forward_node_logs(plan: Plan) -> None:
             logger.addHandler(_handler)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
+    log_errors_as_sentences()
+
+
+def log_errors_as_sentences() -> None:
+    """Have Prefect log our own errors, and a lost API, without a traceback; safe to call again."""
     for name in ("flow_runs", "task_runs"):
         get_logger(name).addFilter(_sentences_only)
 

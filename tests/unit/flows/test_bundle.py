@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from ragbraid.flows.bundle import FOLDER_VARIABLE, Bundle, load_with_bundle, open_bundle
+from ragbraid.flows.bundle import FOLDER_VARIABLE, Bundle, differences_here, load_with_bundle, open_bundle
 from ragbraid.registry.errors import SettingsError
 
 QA = """
@@ -147,11 +147,13 @@ def test_a_local_module_does_not_travel_and_its_absence_is_a_sentence(folder: Pa
         open_bundle(bundle)
 
 
-def test_a_local_module_that_changed_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_differs_from_where_the_flow_was_deployed_is_told(folder: Path) -> None:
     bundle = sent(folder, "qa.yaml")
+    assert differences_here(bundle) == []
     (folder / "my_nodes.py").write_text(NODES + "\n# changed\n")
-    open_bundle(bundle)
-    assert "is not as it was when the flow was deployed" in caplog.text
+    module, package = differences_here(replace(bundle, ragbraid="0.0.1"))
+    assert module.startswith(f"{folder / 'my_nodes.py'} is not as it was when the flow was deployed")
+    assert package.startswith("the flow was deployed by ragbraid 0.0.1 and runs on ragbraid ")
 
 
 def test_a_module_that_the_flow_does_not_use_is_not_asked_for(folder: Path) -> None:
