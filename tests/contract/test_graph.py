@@ -171,6 +171,22 @@ def test_names_that_mean_nearly_the_same_are_neighbours_whatever_the_history(
     assert all(not entity.neighbours for entity in bench.kb.graph().entities.values())
 
 
+def test_an_entity_has_sixteen_neighbours_at_most_and_those_crowded_out_come_back(
+    bench: Bench, open_bench: OpenBench
+) -> None:
+    """HippoRAG issue 142: a hundred synonyms for each name fill tens of gigabytes."""
+    corpus = {f"{n}.md": [f"name {chr(97 + n)} > is > name {chr(98 + n)}"] for n in range(20)}
+    bench.ingest(corpus, neighbour_min_score=-0.999)
+    counts = {len(entity.neighbours) for entity in bench.kb.graph().entities.values()}
+    assert counts == {16}
+    fewer = dict(list(corpus.items())[:12])
+    bench.ingest(fewer, cleanup="full", neighbour_min_score=-0.999)
+    clean = open_bench("clean")
+    clean.ingest(fewer, neighbour_min_score=-0.999)
+    assert bench.content() == clean.content()
+    assert {len(entity.neighbours) for entity in bench.kb.graph().entities.values()} == {12}
+
+
 def report_about(bench: Bench, chunk_ids: Sequence[str], text: str = "Tea") -> Report:
     return Report(id="r1", community_id="c1", level=0, title=text, summary="s", chunk_ids=tuple(chunk_ids))
 

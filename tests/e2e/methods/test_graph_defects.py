@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph_method_parts import project
+from graph_method_parts import graph_method, project
 from graph_parts import graph_content
 from index_parts import content_of
-from method_parts import is_asked
+from method_parts import cited, fails, is_asked, says
 
 from ragbraid.flows.api import load
-from ragbraid.flows.scripted_rules import ChatRequest, Reply
+from ragbraid.flows.scripted_rules import ChatRequest, Fault, Reply
 from ragbraid.nodes.graph_store import QdrantGraphStore
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.contracts import IndexReport
-from ragbraid.registry.errors import RunError
+from ragbraid.registry.errors import RunError, ServiceError
 
 # -- an index that follows its documents -------------------------------------------------------------------------------
 
@@ -123,3 +123,25 @@ def test_after_any_edits_the_index_is_what_indexing_from_nothing_gives_and_a_rer
         shutil.copytree(edited, clean, ignore=shutil.ignore_patterns(".ragbraid"))
         index(clean)
     assert content(edited) == content(clean)
+
+
+# -- planning anew -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["server_error", "not_json"])
+def test_a_judge_that_fails_is_no_judge_that_is_content(tmp_path: Path, fault: Fault) -> None:
+    """KAG's judge of logical forms says "finished" whatever goes wrong."""
+    step = {
+        "question": "Where was Edda Lindqvist born?",
+        "op": "retrieve",
+        "s": {"alias": "s1", "mention": "Edda Lindqvist"},
+        "p": {"alias": "p1", "types": ["born in"]},
+        "o": {"alias": "o1"},
+    }
+    plan = {"steps": [step, {"question": "The answer", "op": "output", "inputs": ["o1"]}]}
+    script = (says("logical_form", plan), says("answer", cited("Tarnby", 1)), fails("judge_answer", fault))
+    with graph_method(tmp_path, "kag", *script) as flow:
+        with pytest.raises(ServiceError) as caught:
+            flow.run(question="Where was Edda Lindqvist born?")
+        assert flow.run(question="Where was Edda Lindqvist born?", max_replans=0).outputs["answer"].text == "Tarnby [1]"
+    assert "verdict" in caught.value.step
