@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -302,6 +303,43 @@ def test_append_keeps_the_order_of_the_lists_and_the_first_occurrence() -> None:
 def test_round_robin_takes_turns() -> None:
     assert ids_of(round_robin(fan(ranking("abc"), ranking("bxyz"), ranking("q")))) == "abqxcyz"
     assert ids_of(round_robin(fan(ranking("abc"), ranking("bxyz")), limit=3)) == "abx"
+
+
+# -- three routes of a graph method, by hand ----------------------------------------------------------------------------
+
+DENSE, GRAPH, SPARSE = ranking("1234"), ranking("35"), ranking("23")
+
+
+@pytest.mark.parametrize(
+    ("k", "weights", "order", "expected"),
+    [
+        (60, None, "32154", {"3": 0.048395, "2": 0.032522, "1": 0.016393, "4": 0.015625, "5": 0.016129}),
+        (0, None, "32154", {"3": 1.833333, "2": 1.5, "1": 1.0, "4": 0.25, "5": 0.5}),
+        (60, [0.5, 0.3, 0.2], "32145", {"3": 0.016080, "2": 0.011343, "1": 0.008197, "4": 0.007812, "5": 0.004839}),
+    ],
+)
+def test_dense_graph_and_sparse_votes_add_up(
+    k: float, weights: list[float] | None, order: str, expected: dict[str, float]
+) -> None:
+    result = reciprocal_rank_fusion(fan(DENSE, GRAPH, SPARSE), k=k, weights=weights)
+    assert ids_of(result) == order
+    assert scores_of(result) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_order_in_which_routes_are_merged_by_scores_does_not_matter() -> None:
+    """KAG merges pairwise and scales what is merged again, so that the first hit of the exact route loses."""
+    lists = [
+        ranking({"3": 0.9, "5": 0.5}),
+        ranking({"1": 0.8, "2": 0.7, "3": 0.6, "4": 0.4}),
+        ranking({"2": 12.0, "3": 7.0}, "bm25"),
+    ]
+    for turned in permutations(lists):
+        result = combine(fan(*turned))
+        assert scores_of(result) == pytest.approx({"2": 1.75, "3": 1.5, "1": 1.0, "4": 0.0, "5": 0.0})
+
+
+def test_three_routes_take_turns() -> None:
+    assert ids_of(round_robin(fan(DENSE, GRAPH, SPARSE))) == "13254"
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
