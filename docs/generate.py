@@ -41,10 +41,15 @@ def _node_section(node: dict[str, Any]) -> str:
         for port in node["ports"]
     ]
     table = "\n".join(["| parameter | kind | type | default | bounds |", "|---|---|---|---|---|", *rows])
-    resources = ", ".join(f"`{need['name']}` ({need['role']})" for need in node["resources"])
+    needed, usable = (
+        ", ".join(f"`{need['name']}` ({need['role']})" for need in node["resources"] if need["required"] is required)
+        for required in (True, False)
+    )
     lines = [f"## `{node['name']}`", "", _indented(node["docstring"]), "", table, "", f"Gives `{node['output']}`."]
-    if resources:
-        lines.append(f"Needs {resources}.")
+    if needed:
+        lines.append(f"Needs {needed}.")
+    if usable:
+        lines.append(f"Uses {usable} where there is one.")
     if node["example"]:
         lines.extend(["", "```yaml", node["example"], "```"])
     return "\n".join([*lines, ""])

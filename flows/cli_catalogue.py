@@ -70,7 +70,7 @@ def node_to_dict(node: NodeContract) -> dict[str, Any]:
         "version": node.version,
         "about": node.about,
         "ports": [_port_to_dict(port) for port in node.ports],
-        "resources": [{"name": need.name, "role": need.role} for need in node.resources],
+        "resources": [{"name": need.name, "role": need.role, "required": need.required} for need in node.resources],
         "output": describe(node.output),
         "example": node.example,
         "docstring": node.docstring,
@@ -122,7 +122,10 @@ def node_page(node: NodeContract) -> str:
     ]
     if rows:
         parts.append(format_table(("PARAMETER", "KIND", "TYPE", "DEFAULT", "BOUNDS", "ALSO FILLED BY"), rows))
-    parts.extend(f"needs the resource `{need.name}` ({need.role})" for need in node.resources)
+    parts.extend(
+        f"{'needs' if need.required else 'uses, where there is one,'} the resource `{need.name}` ({need.role})"
+        for need in node.resources
+    )
     parts.append(f"gives {describe(node.output)}")
     if node.example:
         parts.extend(["", "Example (under `nodes:`):", "", indent(node.example, "  ")])

@@ -132,7 +132,7 @@ def fuzzy(
         embedder: the model that filled it.
         top_k: how many facts are taken at most.
         min_score: facts below this cosine are left out; what fits depends on the embedder, and a note in the trace
-            names the best that was rejected when nothing is left. None keeps all.
+            names the best that was rejected when nothing is left. None (null) keeps all.
         where: only what chunks contribute that fulfil these conditions.
 
     Raises:

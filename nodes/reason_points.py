@@ -1,4 +1,4 @@
-"""`reason.map_points` and `reason.reduce_points`: what many reports say to a question, in pieces, and then as one answer.
+"""`reason.map_points` and `reason.reduce_points`: what many reports say about a question, in pieces, and then as one answer.
 
 The two steps of GraphRAG's global search (Edge et al. 2024).
 """
@@ -84,7 +84,7 @@ async def map_points(
     language: PromptLanguage = "auto",
     on_invalid: OnInvalid = "fail",
 ) -> Points:
-    """Gathers what some reports say to a question as points, each with a score and the statements that it rests on.
+    """Gathers what some reports say about a question as points, each with a score and the statements that it rests on.
 
     The map step of GraphRAG's global search, for one of the batches of `report.batches`. Summaries and findings are
     shown as numbered statements; the model names numbers, so it cannot invent a source, and numbers that nothing bears

@@ -54,7 +54,7 @@ def search(
         embedder: the model that filled it.
         top_k: how many reports to return at most.
         min_score: reports below this cosine are left out; what fits depends on the embedder, and a note in the trace
-            names the best that was rejected when nothing is left. None keeps all.
+            names the best that was rejected when nothing is left. None (null) keeps all.
         max_level: leave out reports about communities finer than this.
         where: only reports all of whose chunks fulfil these conditions.
 
@@ -90,8 +90,8 @@ def select(*, kb: KnowledgeBase, level: NonNegativeInt = 2, where: Where | None 
 
     For questions about a whole collection, as GraphRAG's global search answers them. No two of these reports are about
     a community and a part of it. Where a part has no report that can be seen, the community above it is taken instead.
-    An entity that is in none of the parts of its community is not covered below it. The most important come first: by
-    rating, then coarser before finer, then by id.
+    Where a community is covered by its parts, an entity of it that is in none of them is not covered. The most important
+    come first: by rating, then coarser before finer, then by id.
 
     Args:
         kb: the knowledge base, with the reports of `report.write`.
@@ -177,7 +177,7 @@ def batches(
         reports: the reports.
         max_tokens: how many tokens a batch may have, in words, CJK characters and signs; an English word is about 1.3
             tokens of a model.
-        max_reports: how many reports a batch may have; None for no limit.
+        max_reports: how many reports a batch may have; none (null) sets no limit.
         max_batches: how many batches there may be; the reports that come last in the ranking give way first, with a
             note in the trace.
         seed: of the shuffle.

@@ -58,7 +58,7 @@ def atoms(
         top_k: how many chunks the question brings at most.
         top_k_each: how many chunks each of the `queries` brings at most.
         min_score: hits below this cosine are left out; what fits depends on the embedder, and a note in the trace names
-            the best that was rejected when nothing is left. None keeps all.
+            the best that was rejected when nothing is left. None (null) keeps all.
         where: only chunks that fulfil these conditions on source, title, language or metadata.
 
     Raises:
