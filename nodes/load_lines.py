@@ -148,16 +148,26 @@ def _to_document(line: bytes, fields: tuple[str, str, str], nested: set[str]) ->
         raise BadLine(f"The line holds a value that cannot be kept: {error.errors()[0]['msg']}.") from error
 
 
+def require_whole(line: bytes) -> bytes:
+    """Return the line, unless it is only the beginning of one that is too long.
+
+    Raises:
+        BadLine: it is.
+    """
+    if len(line) >= _MAX_LINE_BYTES:
+        raise BadLine(f"The line is longer than {_MAX_LINE_BYTES:,} bytes.")
+    return line
+
+
 def parse_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object in a line.
 
     Raises:
         BadLine: there is none.
     """
-    if len(line) >= _MAX_LINE_BYTES:
-        raise BadLine(f"The line is longer than {_MAX_LINE_BYTES:,} bytes.")
+    whole = require_whole(line)
     try:
-        values = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        values = json.loads(whole.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise BadLine(f"The line is not valid UTF-8 (at byte {error.start}).") from error
     except RecursionError as error:

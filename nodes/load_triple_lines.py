@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, TypeVar
 
 from ragbraid.nodes.enrich_forms import choose_type, clip, cut_name, one_line
 from ragbraid.nodes.load_files import name_place
-from ragbraid.nodes.load_lines import BadLine, numbered_lines, open_lines, parse_line
+from ragbraid.nodes.load_lines import BadLine, numbered_lines, open_lines, parse_line, require_whole
 from ragbraid.registry.context import report_progress
 from ragbraid.registry.errors import RunError
 from ragbraid.registry.graph_parts import Mention, Triple
@@ -81,7 +81,7 @@ def read_statements(path: str, *, file_format: TripleFormat, columns: Sequence[s
     chosen = _format_of(file) if file_format == "auto" else file_format
     with open_lines(path, file) as stream:
         found = Statements(name_place(file.resolve()), file.name)
-        rows = _objects(stream, found) if chosen == "jsonl" else _rows(stream, chosen, columns, path)
+        rows = _objects(stream, found) if chosen == "jsonl" else _rows(stream, found, chosen, columns, path)
         try:
             for number, values in rows:
                 if number % _PROGRESS_STEP == 0:
@@ -109,10 +109,19 @@ def _objects(stream: IO[bytes], found: Statements) -> Iterator[tuple[int, Mappin
                 found.bad_lines.add(f"{found.name}:{number}", str(error))
 
 
+def _texts(stream: IO[bytes], found: Statements) -> Iterator[str]:
+    for number, line in numbered_lines(stream):
+        try:
+            yield require_whole(line).decode("utf-8")
+        except BadLine as error:
+            found.bad_lines.add(f"{found.name}:{number}", str(error))
+            yield "\n"  # so that the lines behind it keep their numbers
+
+
 def _rows(
-    stream: IO[bytes], chosen: TripleFormat, columns: Sequence[str] | None, path: str
+    stream: IO[bytes], found: Statements, chosen: TripleFormat, columns: Sequence[str] | None, path: str
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    text = (line.decode("utf-8") for _, line in numbered_lines(stream))
+    text = _texts(stream, found)
     # A quotation mark in TSV is a character like any other, as tools that write knowledge graphs have it.
     reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE) if chosen == "tsv" else csv.reader(text)
     for row in reader:

@@ -97,6 +97,7 @@ def index(folder: Path) -> IndexReport:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_after_any_edits_the_index_is_what_indexing_from_nothing_gives_and_a_rerun_asks_nothing(
     tmp_path: Path, seed: int

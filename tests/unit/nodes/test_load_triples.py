@@ -8,6 +8,7 @@ from enrich_parts import documents, entity, texts, view
 from graph_parts import open_kb
 from index_parts import HashEmbedder, WordSparse
 
+from ragbraid.nodes import load_lines
 from ragbraid.nodes.chunk import chunk_recursively
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.load import load_jsonl, load_triples
@@ -177,6 +178,27 @@ def test_lines_that_cannot_be_read_are_counted_and_the_set_claims_no_completenes
         "were left out: kg.jsonl:4: The subject or the object is missing or no name. "
         "kg.jsonl:5: The weight is no number above 0."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("kg.csv.gz", ["subject,predicate,object,source", "Ada,saw,{long},a", "Bob,saw,Rome,a", "!,saw,Rome,a"]),
+        ("kg.jsonl.gz", ["", spo("Ada", "saw", "{long}"), spo("Bob", "saw", "Rome"), spo("!", "saw", "Rome")]),
+    ],
+)
+def test_a_line_without_an_end_is_left_out_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, lines: list[Any]
+) -> None:
+    """A small compressed file can hold a line that fills the memory."""
+    monkeypatch.setattr(load_lines, "_MAX_LINE_BYTES", 100)
+    text = Path(write(tmp_path / "plain", *lines)).read_text().replace("{long}", "x" * 500)
+    (tmp_path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
+    linked, step = load(documents(a="one"), str(tmp_path / name))
+    assert texts(view(linked).facts.values()) == ["Bob saw Rome"]
+    assert not linked.complete
+    assert step.notes[0].endswith(f"{name}:2: The line is longer than 100 bytes.")
+    assert f"{name}:4: " in step.notes[1]
 
 
 @pytest.mark.parametrize(
