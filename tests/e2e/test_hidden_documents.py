@@ -98,16 +98,20 @@ class Here:
         return words_of(hidden, stem_of(name)) + [self.chunk_ids[each] for each in hidden]
 
 
+@contextlib.contextmanager
+def keyed() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEY_VARIABLE, KEY)
+        yield
+
+
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     folder = tmp_path_factory.mktemp("readers")
-    patch = pytest.MonkeyPatch()
-    patch.setenv(KEY_VARIABLE, KEY)
     others = says("plan_paths", {"paths": [["guessd made"], ["owns", "~owns"]]}), says("rate_report", {"rating": 5})
-    with indexed(folder, *MODEL, *others) as server:
+    with keyed(), indexed(folder, *MODEL, *others) as server:
         found = run(folder, flow_of("retrieve.dense", "top_k: 100", restrict_feeds=True), None).outputs["found"]
         yield Here(folder, server, {hit.source[len("canary")]: hit.id for hit in found})
-    patch.undo()
 
 
 def stem_of(name: str) -> str:
@@ -295,9 +299,11 @@ def test_a_key_is_in_no_trace_of_a_flow_even_where_a_service_repeats_it(
     trace = Trace()
     here.server.script.insert(0, repeats_its_key)
     flow, question = asked_of(here.folder, name, inputs)
-    with contextlib.suppress(RagbraidError):
-        flow.run_traced(question, trace=trace)
-    here.server.script.remove(repeats_its_key)
+    try:
+        with contextlib.suppress(RagbraidError):
+            flow.run_traced(question, trace=trace)
+    finally:
+        here.server.script.remove(repeats_its_key)
     written = f"{json.dumps(trace.to_dict())} {trace.error!r} {getattr(trace.error, 'hint', '')}"
     assert KEY not in written
     assert ("I refuse what bears" in written) == any(step.error for step in trace.steps)
