@@ -53,7 +53,8 @@ def answer_text(answer: Answer) -> str:
 
 def _citation_line(citation: Citation) -> str:
     place = " > ".join(part for part in (citation.source or citation.chunk_id, *citation.section_path) if part)
-    quote = f"\n      “{_one_line(citation.quote)}”" if citation.quote else ""
+    read = "" if citation.kind == "chunk" else f"{citation.kind} "
+    quote = f"\n      {read}“{_one_line(citation.quote)}”" if citation.quote else ""
     unverified = "  (the quote is not in the passage)" if citation.quote and not citation.verified else ""
     return f"  [{citation.marker}] {place}{unverified}{quote}"
 

@@ -95,6 +95,7 @@ def cite(marker: int, hit: Hit, quote: str | None, *, verified: bool) -> Citatio
         source=hit.source,
         title=hit.title,
         section_path=hit.section_path,
+        kind=hit.kind,
         quote=quote,
         verified=verified,
     )

@@ -240,8 +240,9 @@ class Ranking(Contract):
 class Citation(Contract):
     """A numbered source of an answer.
 
-    `marker` is the number that stands in the answer's text as `[n]`. `verified` says that `quote` was found in the
-    cited passage.
+    `marker` is the number that stands in the answer's text as `[n]`. `kind` says what was read: a passage, or a fact, an
+    entity or a report of the knowledge graph, whose words are not those of the passage that is named as its place.
+    `verified` says that `quote` was found in what was read.
     """
 
     marker: PositiveInt
@@ -250,6 +251,7 @@ class Citation(Contract):
     source: str | None = None
     title: str | None = None
     section_path: tuple[str, ...] = ()
+    kind: HitKind = "chunk"
     quote: str | None = None
     verified: bool = False
 

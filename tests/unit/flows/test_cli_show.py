@@ -31,6 +31,7 @@ def test_an_answer_is_shown_with_its_sources_and_what_was_doubtful(capsys: pytes
             marker=1, chunk_id="c1", source="a.md", section_path=("A", "B"), quote="28 days\nof leave", verified=True
         ),
         Citation(marker=2, chunk_id="c2", quote="never said", verified=False),
+        Citation(marker=3, chunk_id="c3", source="b.md", kind="fact", quote="leave lasts 28 days", verified=True),
     )
     answer = Answer(text="28 days [1]. Never [2].", citations=citations, unknown_citations=2)
     assert shown(capsys, answer) == [
@@ -41,6 +42,8 @@ def test_an_answer_is_shown_with_its_sources_and_what_was_doubtful(capsys: pytes
         "      “28 days of leave”",
         "  [2] c2  (the quote is not in the passage)",
         "      “never said”",
+        "  [3] b.md",
+        "      fact “leave lasts 28 days”",
         "(citations of the model that point at no passage and were removed: 2)",
     ]
 
