@@ -7,10 +7,12 @@ this one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from ragbraid.nodes.index_records import embed_hash
+from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.graph import Entity, Fact, Neighbour, Report, make_entity, make_fact
 from ragbraid.registry.graph_parts import EntityPart, FactPart
 from ragbraid.registry.graph_store import GraphRecord, RecordKind, StoredRecord
@@ -21,6 +23,9 @@ MAX_TEXT = 2000
 _ENTITY_PARTS = TypeAdapter(tuple[EntityPart, ...])
 _FACT_PARTS = TypeAdapter(tuple[FactPart, ...])
 _NEIGHBOURS = TypeAdapter(tuple[Neighbour, ...])
+_REPORT = TypeAdapter(Report)
+
+V = TypeVar("V")
 
 
 def entity_records(id_: str, parts: Iterable[EntityPart], embedder: str) -> list[GraphRecord]:
@@ -62,17 +67,17 @@ def text_of_fact(fact: Fact) -> str:
 
 def entity_parts(record: GraphRecord) -> tuple[EntityPart, ...]:
     """Read the parts of an entity."""
-    return _ENTITY_PARTS.validate_json(record.body, extra="ignore")
+    return _parse(_ENTITY_PARTS, record)
 
 
 def fact_parts(record: GraphRecord) -> tuple[FactPart, ...]:
     """Read the parts of a fact."""
-    return _FACT_PARTS.validate_json(record.body, extra="ignore")
+    return _parse(_FACT_PARTS, record)
 
 
 def neighbours_of(record: GraphRecord) -> tuple[Neighbour, ...]:
     """Read the neighbours of an entity."""
-    return _NEIGHBOURS.validate_json(record.body, extra="ignore")
+    return _parse(_NEIGHBOURS, record)
 
 
 def read_entities(entities: Iterable[StoredRecord], neighbours: Iterable[StoredRecord]) -> Iterator[Entity]:
@@ -90,7 +95,23 @@ def read_facts(facts: Iterable[StoredRecord]) -> Iterator[Fact]:
 
 def read_report(record: GraphRecord) -> Report:
     """Read a report."""
-    return Report.model_validate_json(record.body, extra="ignore")
+    return _parse(_REPORT, record)
+
+
+def _parse(adapter: TypeAdapter[V], record: GraphRecord) -> V:
+    """Read what is stored of a record; fields that a later version has added are passed over.
+
+    Raises:
+        ServiceError: it is damaged.
+    """
+    try:
+        return adapter.validate_json(record.body, extra="ignore")
+    except ValidationError as error:
+        raise ServiceError(
+            f"The {record.kind} `{record.key}` of the knowledge graph is damaged and cannot be read; run the ingestion "
+            "again with `force: true`, or drop the knowledge base and fill it anew.",
+            kind="failed",
+        ) from error
 
 
 def _record(kind: RecordKind, key: str, body: str, text: str, embedder: str) -> GraphRecord:

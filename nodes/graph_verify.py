@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from ragbraid.nodes.graph_records import entity_parts, fact_parts, neighbours_of, read_report
+from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, parts_of
 from ragbraid.registry.graph_store import GraphRecord, GraphStore
 from ragbraid.registry.knowledge import KnowledgeBaseInfo
@@ -17,11 +18,20 @@ _SAMPLES = 5
 def verify_graph(graph: GraphStore, info: KnowledgeBaseInfo, contributions: Mapping[str, str]) -> Iterator[str]:
     """Yield what is inconsistent in the graph of the committed generation, one sentence each.
 
+    What cannot be read ends the comparison with its sentence.
+
     Args:
         graph: the graph.
         info: what the knowledge base records about itself.
         contributions: what each chunk contributes, as JSON, by chunk id.
     """
+    try:
+        yield from _compare_all(graph, info, contributions)
+    except ServiceError as error:
+        yield str(error)
+
+
+def _compare_all(graph: GraphStore, info: KnowledgeBaseInfo, contributions: Mapping[str, str]) -> Iterator[str]:
     entities: dict[str, dict[str, EntityPart]] = {}
     facts: dict[str, dict[str, FactPart]] = {}
     for chunk_id, text in contributions.items():

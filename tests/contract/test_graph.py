@@ -290,6 +290,18 @@ def test_fields_that_a_later_version_has_added_hide_no_record(bench: Bench) -> N
     assert again.verify() == []
 
 
+@pytest.mark.parametrize("kind", ["entity", "fact"])
+def test_a_damaged_record_is_named_in_a_sentence(bench: Bench, kind: RecordKind) -> None:
+    bench.ingest(CORPUS)
+    first = next(iter(bench.graph.read(kind, generation=1, with_vectors=True)))
+    vectors = np.asarray([first.vector])
+    bench.graph.put([replace(first.record, body='[{"chunk_id": 1}]')], vectors, generation=1)
+    again = QdrantKnowledgeBase(bench.store, bench.graph, "kb")
+    with pytest.raises(ServiceError, match=f"The {kind} `{kind}:.*is damaged and cannot be read; run the ingestion"):
+        again.graph()
+    assert any("is damaged" in finding for finding in again.verify())
+
+
 def with_later_field(body: str) -> str:
     changed = body.replace("{", '{"later": 1, ', 1)
     assert changed != body
