@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from index_parts import Corpus, HashEmbedder, WordSparse, content_of, make_set
 
+from ragbraid.nodes.graph_store import QdrantGraphStore
 from ragbraid.nodes.index import upsert
 from ragbraid.nodes.knowledge_base import QdrantKnowledgeBase
 from ragbraid.nodes.store import CHUNKS, Store
@@ -292,6 +293,8 @@ def test_fields_that_a_later_version_has_added_hide_no_record(bench: Bench) -> N
 
 @pytest.mark.parametrize("kind", ["entity", "fact"])
 def test_a_damaged_record_is_named_in_a_sentence(bench: Bench, kind: RecordKind) -> None:
+    if not isinstance(bench.graph, QdrantGraphStore):
+        pytest.skip("Neo4j's store reads a body when it writes it, so that one that is damaged cannot be put there")
     bench.ingest(CORPUS)
     first = next(iter(bench.graph.read(kind, generation=1, with_vectors=True)))
     vectors = np.asarray([first.vector])
