@@ -97,6 +97,7 @@ def step_to_dict(step: Step) -> dict[str, Any]:
         "work_pool": spec.work_pool,
         "schedule": None if spec.schedule is None else asdict(spec.schedule),
         "schedule_is_off": step.schedule_is_off,
+        "is_paused": step.is_paused,
         "changes": [asdict(change) for change in step.changes],
         "local_modules": list(spec.bundle.modules),
         "address": step.address,
@@ -112,5 +113,7 @@ def _print_step(step: Step, words: dict[str, str]) -> None:
     if spec.schedule is not None:
         off = "; it is switched off on the server and stays so" if step.schedule_is_off else ""
         click.echo(f"  runs at {spec.schedule.cron} ({spec.schedule.timezone}){off}")
+    if step.is_paused:
+        click.echo("  it is paused on the server and stays so")
     if step.address is not None:
         click.echo(f"  {step.address}")

@@ -42,7 +42,7 @@ async def api_client() -> AsyncIterator[PrefectClient]:
             raise ServiceError(f"the Prefect API at {api_url()} is of another version: {error}") from None
         if not is_api_failure(error):
             raise
-        raise api_failure(error) from None
+        raise api_failure(error, dispensable=False) from None
 
 
 def is_api_failure(error: Exception) -> bool:
@@ -51,15 +51,21 @@ def is_api_failure(error: Exception) -> bool:
     return isinstance(error, API_FAILURES) or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error))
 
 
-def api_failure(error: Exception) -> ServiceError:
-    """Return the sentence for a failure of the API, with what to do about it."""
+def api_failure(error: Exception, *, dispensable: bool = True) -> ServiceError:
+    """Return the sentence for a failure of the API, with what to do about it.
+
+    Args:
+        error: what Prefect's client raised.
+        dispensable: whether what was asked for can be had without Prefect too.
+    """
     url = api_url()
     if isinstance(error.__cause__, API_FAILURES):
         error = error.__cause__
     if not isinstance(error, PrefectHTTPStatusError):
         return ServiceError(
             f"the Prefect API at {url} does not answer ({type(error).__name__})",
-            hint="start it with `prefect server start`, correct PREFECT_API_URL, or run without it: `--engine inline`",
+            hint="start it with `prefect server start`, correct PREFECT_API_URL"
+            + (", or run without it: `--engine inline`" if dispensable else " or wait until it is back"),
         )
     status = error.response.status_code
     if status in (401, 403):

@@ -6,7 +6,7 @@ Imports prefect: import it inside functions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
@@ -44,6 +44,8 @@ class Step:
     """None for one that does not exist yet."""
     schedule_is_off: bool = False
     """Whether somebody has switched its schedule off on the server; it stays so."""
+    is_paused: bool = False
+    """Whether somebody has paused the deployment on the server; it stays so."""
 
     @property
     def address(self) -> str | None:
@@ -133,7 +135,9 @@ async def _plan_one(client: PrefectClient, spec: DeploymentSpec) -> Step:
         changes = [Change("version", found.version or "", spec.version)]
     ours = _our_schedule(found)
     is_off = ours is not None and not ours.active
-    return Step(spec, "update" if changes else "nothing", tuple(changes), found.id, is_off)
+    # `ragbraid serve` leaves what it served paused, which must not outlive the move to a pool.
+    is_paused = found.paused and found.work_pool_name is not None
+    return Step(spec, "update" if changes else "nothing", tuple(changes), found.id, is_off, is_paused)
 
 
 async def _apply(client: PrefectClient, step: Step) -> Step:
@@ -155,10 +159,11 @@ async def _apply(client: PrefectClient, step: Step) -> Step:
         pull_steps=pull_steps(spec.bundle.pack(), spec.version, list(spec.inputs["properties"])),
         parameter_openapi_schema=dict(spec.inputs),
         enforce_parameter_schema=True,
+        paused=step.is_paused,
         parameters={k: v for k, v in found.parameters.items() if k in spec.inputs["properties"]} if found else None,
         job_variables=found.job_variables if found else None,
     )
-    return Step(spec, step.action, step.changes, deployment_id, step.schedule_is_off)
+    return replace(step, deployment_id=deployment_id)
 
 
 def _schedules(

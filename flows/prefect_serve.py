@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
-from prefect.exceptions import Abort
+from prefect.exceptions import Abort, ObjectNotFound
 from prefect.flow_engine import run_flow_async
 from prefect.states import Cancelled, Pending
 from prefect.utilities.engine import propose_state
@@ -50,7 +51,7 @@ class Server:
         flows: the flow behind each deployment.
         limit: how many runs may be under way at once.
         poll_seconds: the pause between two looks for what is due.
-        tell: called with one sentence when a run begins and when it ends.
+        tell: called with one sentence when a run begins, when it ends, and while the API is away.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Server:
                 if not is_api_failure(error):
                     raise
                 pause = min(pause * 2, _PATIENCE_SECONDS)
-                _logger.warning("%s; trying again in %g s", api_failure(error), pause)
+                self._tell(f"{api_failure(error)}; trying again in {pause:g} s")
             try:
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
@@ -105,7 +106,8 @@ class Server:
     async def _set_paused(self, client: PrefectClient, *, paused: bool) -> None:
         for deployment_id in self._flows:
             change = client.pause_deployment if paused else client.resume_deployment
-            await change(deployment_id)
+            with suppress(ObjectNotFound):  # it was removed while it was served
+                await change(deployment_id)
 
     async def _take_what_is_due(self, client: PrefectClient) -> None:
         free = self._limit - len(self._runs)

@@ -1,16 +1,15 @@
 import asyncio
-import contextlib
 import logging
 import re
 import socket
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect_parts import Project, run_state, task_runs
+from relay import Relay
 
 from ragbraid.flows.form_schema import form_schema
 from ragbraid.registry.errors import FlowError, RunError, ServiceError, SettingsError
@@ -388,56 +387,6 @@ def test_an_api_that_does_not_answer_is_one_sentence(project: Project, monkeypat
         flow.run_traced({"text": "a"}, engine="auto")
     assert "prefect server start" in (caught.value.hint or "")
     assert flow.run(text="a") == "aa|aaa"
-
-
-class Relay:
-    """Passes connections on to a server until it is cut."""
-
-    def __init__(self, port: int) -> None:
-        self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def cut(self) -> None:
-        """Close the listener and every connection."""
-        with self._lock:
-            for one in (self._listener, *self._sockets):
-                with contextlib.suppress(OSError):  # its other end may have closed it
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join(10)
-
-    def _start(self, target: Callable[..., None], *arguments: Any) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self._target)
-            with self._lock:
-                self._sockets += [near, far]
-                self._start(self._pass_on, near, far)
-                self._start(self._pass_on, far, near)
-
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
 
 
 @pytest.fixture

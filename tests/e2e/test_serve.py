@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cli_parts import run_here, start
 from prefect_parts import Project
+from relay import Relay
 
 from ragbraid.flows.api import Flow
 
@@ -53,15 +54,17 @@ async def until(client: Any, run: Any, *names: str) -> Any:
     raise AssertionError(f"{found.state} is none of {names}")
 
 
-def while_served(flows: Sequence[Flow], scenario: Scenario, *, limit: int = 4) -> list[str]:
-    """Serve flows in this process while a scenario plays; return what the server told."""
+def while_served(
+    flows: Sequence[Flow], scenario: Scenario, *, limit: int = 4, told: list[str] | None = None
+) -> list[str]:
+    """Serve flows in this process while a scenario plays; return what the server told, which `told` has meanwhile."""
     from prefect.client.orchestration import get_client
 
     from ragbraid.flows.deployments import Target, load_specs
     from ragbraid.flows.prefect_deploy import deploy
     from ragbraid.flows.prefect_serve import Server
 
-    told: list[str] = []
+    told = [] if told is None else told
 
     async def work() -> None:
         loaded = load_specs([Path(flow.plan.file) for flow in flows], Target(served=True))
@@ -103,6 +106,7 @@ def test_a_flow_is_served_as_it_was_when_serving_began(project: Project) -> None
         Path(flow.plan.file).write_text("changed: [")
         run = await client.create_flow_run_from_deployment(ids[0])
         assert (await until(client, run, "Completed", "Failed", "Crashed")).state.is_completed()
+        await client.delete_deployment(ids[0])  # serving ends well all the same
 
     while_served([flow], scenario)
 
@@ -141,6 +145,38 @@ def test_a_run_that_is_cancelled_in_the_ui_ends_as_cancelled(project: Project) -
         while_served([flow], scenario)
     finally:
         project.module(flow).RELEASE.set()
+
+
+def test_a_server_that_was_away_is_served_again_when_it_is_back(
+    project: Project, prefect_api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    flow = project.flow(QUICK)
+    told: list[str] = []
+    direct = prefect_api.url
+    relay = Relay(int(re.search(r":(\d+)/", direct)[1]))  # type: ignore[index]  # the fixture's own address
+    url = f"http://127.0.0.1:{relay.port}/api"
+    monkeypatch.setenv("PREFECT_API_URL", url)
+
+    async def scenario(through_relay: Any, ids: Sequence[Any]) -> None:
+        from prefect.client.orchestration import get_client
+
+        before = await through_relay.create_flow_run_from_deployment(ids[0])
+        await until(through_relay, before, "Completed")
+        await asyncio.to_thread(relay.cut)
+        while not any("trying again" in sentence for sentence in told):
+            await asyncio.sleep(0.1)
+        with temporary_settings(updates={PREFECT_API_URL: direct}):
+            async with get_client() as client:
+                run = await client.create_flow_run_from_deployment(ids[0])
+                relay.restore()
+                assert (await until(client, run, "Completed", "Failed", "Crashed")).state.is_completed()
+
+    with temporary_settings(updates={PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 1}):
+        while_served([flow], scenario, told=told)
+    relay.cut()
+    assert any(f"the Prefect API at {url} does not answer" in sentence for sentence in told)
 
 
 def test_a_run_that_fails_leaves_the_others_alone(project: Project) -> None:
