@@ -44,8 +44,12 @@ def fail(error: RagbraidError) -> NoReturn:
 
         print_findings(error.findings, error.texts)
         sys.exit(1)
-    step = f"step `{error.step}`: " if isinstance(error, RunError) and error.step else ""
-    _fail(f"{step}{error}", getattr(error, "hint", None))
+    _fail(error_sentence(error), getattr(error, "hint", None))
+
+
+def error_sentence(error: RagbraidError) -> str:
+    """Return what an error says, with the step that it happened in."""
+    return f"step `{error.step}`: {error}" if isinstance(error, RunError) and error.step else str(error)
 
 
 def stop(sentence: str) -> NoReturn:

@@ -9,7 +9,7 @@ import click
 
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_logic import logic_text
-from ragbraid.flows.cli_output import print_json
+from ragbraid.flows.cli_output import to_json
 from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
 from ragbraid.registry.reports import ReportRun
 
@@ -20,24 +20,25 @@ _MAX_ROUTES = 6
 
 def show_outputs(outputs: Any) -> None:
     """Print what a flow gave, in the form that suits its type; anything unknown as JSON."""
+    click.echo(outputs_text(outputs))
+
+
+def outputs_text(outputs: Any) -> str:
+    """Return what a flow gave as `show_outputs` prints it."""
     if isinstance(outputs, Answer):
-        click.echo(answer_text(outputs))
-    elif isinstance(outputs, IndexReport):
-        click.echo(report_text(outputs))
-    elif isinstance(outputs, ReportRun):
-        click.echo(report_run_text(outputs))
-    elif isinstance(outputs, Ranking):
-        click.echo(ranking_text(outputs))
-    elif isinstance(outputs, dict):
-        for name, value in outputs.items():
-            click.echo(f"{name}:")
-            show_outputs(value)
-    elif isinstance(outputs, str):
-        click.echo(outputs)
-    elif (text := logic_text(outputs)) is not None:
-        click.echo(text)
-    else:
-        print_json(outputs)
+        return answer_text(outputs)
+    if isinstance(outputs, IndexReport):
+        return report_text(outputs)
+    if isinstance(outputs, ReportRun):
+        return report_run_text(outputs)
+    if isinstance(outputs, Ranking):
+        return ranking_text(outputs)
+    if isinstance(outputs, dict):
+        return "\n".join(f"{name}:\n{outputs_text(value)}" for name, value in outputs.items())
+    if isinstance(outputs, str):
+        return outputs
+    text = logic_text(outputs)
+    return to_json(outputs).removesuffix("\n") if text is None else text
 
 
 def answer_text(answer: Answer) -> str:

@@ -5,21 +5,23 @@ Nothing here imports prefect; `ragbraid.flows.prefect_deploy` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
 from ragbraid.dsl.deploy import is_cron
-from ragbraid.dsl.plan import Plan, Schedule
+from ragbraid.dsl.plan import Schedule
 from ragbraid.flows.api import Flow
 from ragbraid.flows.bundle import Bundle, load_with_bundle
 from ragbraid.flows.deployed import VERSION_LENGTH
+from ragbraid.flows.flow_files import load_all, refuse_twins
 from ragbraid.flows.form_schema import form_schema
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.resources import check_resources
-from ragbraid.registry.errors import Finding, FlowError, SettingsError
+from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
 
@@ -79,18 +81,8 @@ def load_specs(
         SettingsError: two flows have one name, a schedule meets an input without a default, something is not bound, a
             secret would travel, or a flow has no pool to run in.
     """
-    findings: list[Finding] = []
-    texts: dict[str, str] = {}
-    loaded: list[tuple[Flow, Bundle]] = []
-    for path in paths:
-        try:
-            loaded.append(load_with_bundle(path, profile=profile, project=project))
-        except FlowError as error:
-            findings += error.findings
-            texts |= error.texts
-    if findings:
-        raise FlowError(tuple(findings), texts)
-    _refuse_twins([flow.plan for flow, _ in loaded])
+    loaded = load_all(paths, partial(load_with_bundle, profile=profile, project=project))
+    refuse_twins([flow.plan for flow, _ in loaded])
     return [(flow, _make_spec(flow, bundle, target)) for flow, bundle in loaded]
 
 
@@ -174,17 +166,6 @@ def _make_spec(flow: Flow, bundle: Bundle, target: Target) -> DeploymentSpec:
         inputs=form_schema(plan.inputs),
         bundle=bundle,
     )
-
-
-def _refuse_twins(plans: Iterable[Plan]) -> None:
-    files: dict[str, str] = {}
-    for plan in plans:
-        if plan.name in files:
-            raise SettingsError(
-                f"{files[plan.name]} and {plan.file} are both named `{plan.name}`: the second would replace the first",
-                hint="give one of them another `name`",
-            )
-        files[plan.name] = plan.file
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ _EXTRAS = {
     "neo4j": ("neo4j",),
     "flag": ("FlagEmbedding",),
     "eval": ("ir-measures",),
+    "mcp": ("fastmcp",),
 }
 _TIMEOUT_SECONDS = 3.0
 

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from os import getpid
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.filters import (
@@ -166,10 +168,28 @@ class Server:
         self._tell(f"{flow.name}: run {run.name} has ended after {time.monotonic() - began:.1f} s: {outcome}")
 
     async def _claim(self, client: PrefectClient, run: FlowRun) -> bool:
-        """Whether the run is ours: another process that serves the same deployment may have been faster."""
+        """Whether the run is ours: another process that serves the same deployment may have been faster.
+
+        Where an answer is lost, the claim is made again; the mark in the state says whose the first one was.
+        """
+        mark = f"taken by `ragbraid serve` on {gethostname()}, process {getpid()} ({uuid4().hex[:8]})"
+        pause = self._poll_seconds
+        while True:
+            try:
+                return await self._propose(client, run, mark)
+            except Exception as error:
+                if not is_api_failure(error):
+                    raise
+                pause = min(pause * 2, _PATIENCE_SECONDS)
+                await asyncio.sleep(pause)
+
+    async def _propose(self, client: PrefectClient, run: FlowRun, mark: str) -> bool:
         try:
-            state = await propose_state(client, Pending(), flow_run_id=run.id)
+            state = await propose_state(client, Pending(message=mark), flow_run_id=run.id)
         except Abort:
-            return False
+            found = (await client.read_flow_run(run.id)).state
+            if found is None or not found.is_pending() or found.message != mark:
+                return False
+            state = found
         run.state = state  # it holds the lease of a concurrency slot, which the engine must renew
         return state.is_pending()

@@ -55,7 +55,7 @@ async def until(client: Any, run: Any, *names: str) -> Any:
 
 
 def while_served(
-    flows: Sequence[Flow], scenario: Scenario, *, limit: int = 4, told: list[str] | None = None
+    flows: Sequence[Flow], scenario: Scenario, *, limit: int = 4, servers: int = 1, told: list[str] | None = None
 ) -> list[str]:
     """Serve flows in this process while a scenario plays; return what the server told, which `told` has meanwhile."""
     from prefect.client.orchestration import get_client
@@ -70,15 +70,17 @@ def while_served(
         loaded = load_specs([Path(flow.plan.file) for flow in flows], Target(served=True))
         ids = [step.deployment_id for step in await deploy([spec for _, spec in loaded])]
         served = {id_: flow for id_, (flow, _) in zip(ids, loaded, strict=True) if id_ is not None}
-        server = Server(served, limit=limit, poll_seconds=0.1, tell=told.append)
         stop = asyncio.Event()
-        serving = asyncio.create_task(server.run(stop))
+        serving = [
+            asyncio.create_task(Server(served, limit=limit, poll_seconds=0.1, tell=told.append).run(stop))
+            for _ in range(servers)
+        ]
         try:
             async with get_client() as client:
                 await scenario(client, ids)
         finally:
             stop.set()
-            await serving
+            await asyncio.gather(*serving)
 
     asyncio.run(work())
     return told
@@ -97,6 +99,18 @@ def test_runs_are_run_at_the_same_time_in_one_process_and_name_their_version(pro
 
     told = while_served([flow], scenario)
     assert sum("begins" in sentence for sentence in told) == 2
+
+
+def test_a_run_is_taken_by_one_of_several_that_serve_its_flow(project: Project) -> None:
+    flow = project.flow(QUICK)
+
+    async def scenario(client: Any, ids: Sequence[Any]) -> None:
+        for run in [await client.create_flow_run_from_deployment(ids[0]) for _ in range(4)]:
+            assert (await until(client, run, "Completed", "Failed", "Crashed")).state.is_completed()
+
+    told = while_served([flow], scenario, servers=3)
+    assert sum("begins" in sentence for sentence in told) == 4
+    assert project.module(flow).COUNTS == {"tag": 4}
 
 
 def test_a_flow_is_served_as_it_was_when_serving_began(project: Project) -> None:
