@@ -72,7 +72,7 @@ def while_served(
         served = {id_: flow for id_, (flow, _) in zip(ids, loaded, strict=True) if id_ is not None}
         stop = asyncio.Event()
         serving = [
-            asyncio.create_task(Server(served, limit=limit, poll_seconds=0.1, tell=told.append).run(stop))
+            asyncio.create_task(Server(served, limit=limit, poll_seconds=0.25, tell=told.append).run(stop))
             for _ in range(servers)
         ]
         try:
@@ -108,7 +108,7 @@ def test_a_run_is_taken_by_one_of_several_that_serve_its_flow(project: Project) 
         for run in [await client.create_flow_run_from_deployment(ids[0]) for _ in range(4)]:
             assert (await until(client, run, "Completed", "Failed", "Crashed")).state.is_completed()
 
-    told = while_served([flow], scenario, servers=3)
+    told = while_served([flow], scenario, servers=2)
     assert sum("begins" in sentence for sentence in told) == 4
     assert project.module(flow).COUNTS == {"tag": 4}
 
