@@ -20,7 +20,7 @@ from ragbraid.registry.graph_store import GraphRecord, GraphStore, RecordKind
 
 DIMENSION = 4
 
-NEO4J_URL = os.environ.get("RAGBRAID_NEO4J_URL")
+NEO4J_URI = os.environ.get("RAGBRAID_NEO4J_URI")
 ARCADEDB = pytest.param(
     "arcadedb",
     marks=[
@@ -28,7 +28,7 @@ ARCADEDB = pytest.param(
         pytest.mark.skipif(not bolt_server.INSTALLED, reason="the packages neo4j and arcadedb-embedded are missing"),
     ],
 )
-BOLT_GRAPHS = [ARCADEDB, *(["neo4j"] if NEO4J_URL else [])]
+BOLT_GRAPHS = [ARCADEDB, *(["neo4j"] if NEO4J_URI else [])]
 
 
 class ArcadeGraphStore(Neo4jGraphStore):
@@ -58,9 +58,9 @@ def open_arcadedb(server: bolt_server.BoltServer, name: str) -> ArcadeGraphStore
 
 
 def open_neo4j(name: str) -> Neo4jGraphStore:
-    assert NEO4J_URL is not None
+    assert NEO4J_URI is not None
     user, password = os.environ.get("RAGBRAID_NEO4J_USER", "neo4j"), os.environ.get("RAGBRAID_NEO4J_PASSWORD")
-    return Neo4jGraphStore(Neo4jConnection(NEO4J_URL, user=user, password=password, database=None), name)
+    return Neo4jGraphStore(Neo4jConnection(NEO4J_URI, user=user, password=password, database=None), name)
 
 
 def entity(name: str, description: str = "", chunk: str = "c1") -> GraphRecord:
