@@ -33,6 +33,7 @@ from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
+from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
@@ -190,6 +191,7 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
+    await write_artifacts(plan, delivery.result.outputs, context.flow_run.id)
     return delivery.result.outputs
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from time import monotonic
 from uuid import UUID
 
@@ -12,6 +11,7 @@ import httpx
 from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
 from prefect.exceptions import PrefectHTTPStatusError
 
+from ragbraid.flows.artifacts import artifact_key
 from ragbraid.flows.runner import Listener, RunEvent
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ProgressArtifacts:
         if event.kind == "progress" and event.total:
             step = self._steps.get(event.path)
             if step is None:
-                key = re.sub(r"[^a-z0-9]+", "-", f"{self._flow_name}-{event.path}-progress".lower()).strip("-")
+                key = artifact_key(self._flow_name, event.path, "progress")
                 step = self._steps[event.path] = _StepProgress(key)
             step.report(100.0 * min(event.done / event.total, 1.0), event.label)
 

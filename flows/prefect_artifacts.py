@@ -1,0 +1,54 @@
+"""The artifacts of a run on the Prefect server. Imports prefect: import it inside functions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
+
+from ragbraid.dsl.plan import Plan
+from ragbraid.flows.artifacts import artifacts_of
+from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
+
+_logger = logging.getLogger(__name__)
+
+MOST_SECONDS = 10.0
+"""How long writing may take before the run ends without what is not written; a lost server is retried for longer."""
+
+
+async def write_artifacts(plan: Plan, outputs: Any, flow_run_id: UUID) -> None:
+    """Write what a finished run leaves for its reader; where that fails, the run's log says so and nothing else happens.
+
+    Args:
+        plan: the flow that ran.
+        outputs: what it gave.
+        flow_run_id: the run that the artifacts belong to.
+    """
+    try:
+        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
+            for artifact in artifacts_of(plan, outputs):
+                rows = artifact.content
+                await client.create_artifact(
+                    ArtifactCreate(
+                        key=artifact.key,
+                        type=artifact.kind,
+                        description=artifact.description,
+                        data=rows if isinstance(rows, str) else json.dumps(rows),
+                        flow_run_id=flow_run_id,
+                    )
+                )
+    except TimeoutError:
+        _logger.warning(
+            "the artifacts of the run could not be written: the Prefect API at %s took more than %g s",
+            api_url(),
+            MOST_SECONDS,
+        )
+    except Exception as error:
+        if not is_api_failure(error):
+            raise
+        _logger.warning("the artifacts of the run could not be written: %s", api_failure(error, dispensable=False))
