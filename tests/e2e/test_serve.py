@@ -173,21 +173,22 @@ def test_a_server_that_was_away_is_served_again_when_it_is_back(
     url = f"http://127.0.0.1:{relay.port}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
 
-    async def scenario(through_relay: Any, ids: Sequence[Any]) -> None:
+    async def scenario(_: Any, ids: Sequence[Any]) -> None:
         from prefect.client.orchestration import get_client
 
-        before = await through_relay.create_flow_run_from_deployment(ids[0])
-        await until(through_relay, before, "Completed")
-        await asyncio.to_thread(relay.cut)
-        while not any("trying again" in sentence for sentence in told):
-            await asyncio.sleep(0.1)
-        with temporary_settings(updates={PREFECT_API_URL: direct}):
+        # A client of our own, with retries: the server's SQLite file answers 503 while another test writes to it.
+        with temporary_settings(updates={PREFECT_API_URL: direct, PREFECT_CLIENT_MAX_RETRIES: 5}):
             async with get_client() as client:
+                before = await client.create_flow_run_from_deployment(ids[0])
+                await until(client, before, "Completed")
+                await asyncio.to_thread(relay.cut)
+                while not any("trying again" in sentence for sentence in told):
+                    await asyncio.sleep(0.1)
                 run = await client.create_flow_run_from_deployment(ids[0])
                 relay.restore()
                 assert (await until(client, run, "Completed", "Failed", "Crashed")).state.is_completed()
 
-    with temporary_settings(updates={PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 1}):
+    with temporary_settings(updates={PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 3}):
         while_served([flow], scenario, told=told)
     relay.cut()
     assert any(f"the Prefect API at {url} does not answer" in sentence for sentence in told)
