@@ -10,8 +10,12 @@ import click
 from ragbraid.dsl.tables import format_table
 from ragbraid.flows.cli_logic import logic_text
 from ragbraid.flows.cli_output import to_json
+from ragbraid.flows.trace_text import one_line
 from ragbraid.registry.contracts import Answer, Citation, IndexReport, Ranking
 from ragbraid.registry.reports import ReportRun
+
+_MAX_QUOTE = 200
+"""Characters of a quote that are shown."""
 
 _MAX_ROWS = 30
 _MAX_ROUTES = 6
@@ -55,7 +59,7 @@ def answer_text(answer: Answer) -> str:
 def _citation_line(citation: Citation) -> str:
     place = " > ".join(part for part in (citation.source or citation.chunk_id, *citation.section_path) if part)
     read = "" if citation.kind == "chunk" else f"{citation.kind} "
-    quote = f"\n      {read}“{_one_line(citation.quote)}”" if citation.quote else ""
+    quote = f"\n      {read}“{one_line(citation.quote, _MAX_QUOTE)}”" if citation.quote else ""
     unverified = "  (the quote is not in the passage)" if citation.quote and not citation.verified else ""
     return f"  [{citation.marker}] {place}{unverified}{quote}"
 
@@ -80,7 +84,7 @@ def ranking_text(ranking: Ranking) -> str:
             *(str(hit.scores[route].rank) if route in hit.scores else "-" for route in shown),
             *((hit.kind,) if several_kinds else ()),
             hit.source or hit.id,
-            _one_line(hit.text, 60),
+            one_line(hit.text, 60),
         )
         for hit in ranking.hits[:_MAX_ROWS]
     ]
@@ -131,8 +135,3 @@ def _source_lines(sources: Iterable[Any]) -> list[str]:
 def _first_lines(lines: list[str], limit: int = 20) -> list[str]:
     more = len(lines) - limit
     return lines if more <= 0 else [*lines[:limit], f"  ... and {more} more (all of them with --json)"]
-
-
-def _one_line(text: str, limit: int = 200) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"

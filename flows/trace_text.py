@@ -21,7 +21,7 @@ def value_text(value: Any) -> str:
 
 def glimpse(value: Any) -> str:
     """Return what a value is about in at most 140 characters: its text, what it found, or how much it holds."""
-    return _one_line(_gist(value), GLIMPSE)
+    return one_line(_gist(value), GLIMPSE)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def hit_table(value: Any) -> HitTable | None:
             _score(hit.get("score")),
             *(str(_mapping(each.get(route)).get("rank", "")) for route in routes),
             _name_of(hit),
-            _one_line(str(hit.get("text") or ""), MAX_HIT_TEXT),
+            one_line(str(hit.get("text") or ""), MAX_HIT_TEXT),
         )
         for hit, each in zip(told, scores, strict=True)
     )
@@ -144,7 +144,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _one_line(text: str, limit: int) -> str:
+def one_line(text: str, limit: int) -> str:
+    """Return a text on one line, cut with a mark where it is longer than the limit."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 

@@ -205,10 +205,10 @@ def _type_key(name: str) -> str:
 
 def clip(text: str) -> str | None:
     """Return a description as it is kept, or None for an empty one."""
-    return one_line(text)[:MAX_DESCRIPTION].strip() or None
+    return collapsed(text)[:MAX_DESCRIPTION].strip() or None
 
 
-def one_line(text: str) -> str:
+def collapsed(text: str) -> str:
     """Return a text with its white space collapsed."""
     return " ".join(text.split())
 
@@ -242,7 +242,7 @@ def read_relationships(drafts: Sequence[RelationshipDraft], most: int, left_out:
 
 def relation(source: str, target: str, keywords: Iterable[str], description: str, strength: float) -> Triple:
     """Return a relation in no direction, its strength as its weight."""
-    words = [word[:MAX_NAME] for word in map(one_line, keywords) if word]
+    words = [word[:MAX_NAME] for word in map(collapsed, keywords) if word]
     return Triple(
         subject=source,
         object=target,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ragbraid.nodes.graph_records import neighbours_of, neighbours_record
@@ -20,15 +21,15 @@ _ROWS = 1024
 """How many names are compared with all others at once."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Names:
     """The names that can have neighbours, in order of their ids, and their vectors."""
 
     keys: list[str]
     vectors: Matrix
-    new: list[int] = field(default_factory=list)
+    new: list[int]
     """Places of the names whose vector the committed generation does not have."""
-    gone: set[str] = field(default_factory=set)
+    gone: set[str]
     """Names that the committed generation has, with another vector or none in the next."""
 
 
@@ -76,11 +77,8 @@ class NeighbourUpdate:
             for place, key in enumerate(names.keys)
         }
         crowded = [place for place, key in enumerate(names.keys) if kept[key].lost_some]
-        for place, other, score in _near_pairs(names, names.new, self._min_score):
-            kept[names.keys[place]].add(names.keys[other], score)
-        for place, other, score in _near_pairs(names, crowded, self._min_score):
-            kept[names.keys[place]].add(names.keys[other], score)
-        for place, other, score in _near_old(names, self._min_score):
+        near = chain(_near_pairs(names, [*names.new, *crowded], self._min_score), _near_old(names, self._min_score))
+        for place, other, score in near:
             kept[names.keys[place]].add(names.keys[other], score)
         return {key: found for key, nearest in kept.items() if (found := nearest.best())}
 
@@ -109,7 +107,7 @@ def _near_pairs(names: _Names, places: Sequence[int], limit: float) -> Iterator[
     import numpy as np
 
     for start in range(0, len(places), _ROWS):
-        rows = list(places[start : start + _ROWS])
+        rows = places[start : start + _ROWS]
         scores = names.vectors[rows] @ names.vectors.T
         scores[np.arange(len(rows)), rows] = -1.0
         for row, place in enumerate(rows):
@@ -118,9 +116,9 @@ def _near_pairs(names: _Names, places: Sequence[int], limit: float) -> Iterator[
 
 def _near_old(names: _Names, limit: float) -> Iterator[tuple[int, int, float]]:
     """Yield for every name that is not new the nearest among the new ones."""
-    old = sorted(set(range(len(names.keys))) - set(names.new))
     if not names.new:
         return
+    old = sorted(set(range(len(names.keys))) - set(names.new))
     for start in range(0, len(old), _ROWS):
         rows = old[start : start + _ROWS]
         scores = names.vectors[rows] @ names.vectors[names.new].T

@@ -6,7 +6,7 @@ in those of chunks that came, and touches nothing else; what stands afterwards i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,6 +54,10 @@ class _Work:
     has_other_names: bool = False
     """Whether a name has come, gone or changed, so that names must be compared."""
 
+    def replace(self, kind: RecordKind, key: str) -> None:
+        """Take a record of the committed generation out of the next one."""
+        self.retire.setdefault(kind, set()).add(key)
+
     def written(self) -> set[Place]:
         """Return the place of every record that the next generation has."""
         return {*self.embed, *(record.place for record, _ in self.copy), *self.kept}
@@ -70,7 +74,6 @@ class GraphUpdate:
         self._dimension = dimension
         self._work = _Work()
         self._unwritten: set[Place] = set()
-        self._written: set[Place] = set()
 
     def plan(self, changes: GraphChanges, *, force: bool = False) -> tuple[GraphRecord, ...]:
         """Work out what the graph becomes; returns the records that need a vector.
@@ -82,9 +85,13 @@ class GraphUpdate:
         if changes:
             self._graph.create(self._dimension)
             touched, changed = _touched(changes), changes.chunk_ids
-            wanted = self._wanted_entities(touched, changed) + self._wanted_facts(touched, changed)
-            self._compare(wanted, touched.places(), force=force)
-            self._retire_reports(changes)
+            before = {each.record.place: each for each in self._stored(touched.places())}
+            wanted = [
+                *_wanted_entities(touched, before, changed, self._embedder),
+                *_wanted_facts(touched, before, changed, self._embedder),
+            ]
+            self._compare(wanted, before, force=force)
+            self._retire_reports(changed)
         self._unwritten = set(self._work.embed)
         return tuple(self._work.embed.values())
 
@@ -110,41 +117,27 @@ class GraphUpdate:
         self._put_copies()
         for kind, keys in sorted(self._work.retire.items()):
             self._graph.retire(kind, keys, generation=self._next)
-        self._written = self._work.written()
+        written = self._work.written()
         if self._work.has_other_names or anew:
             neighbours = NeighbourUpdate(self._graph, committed=self._committed, min_score=min_score, anew=anew)
-            self._written |= neighbours.run()
-        self._remove_strays()
+            written |= neighbours.run()
+        delete_all_written(self._graph, self._next, but=written)
         self._graph.flush()
 
-    def _wanted_entities(self, touched: _Touched, changed: frozenset[str]) -> list[GraphRecord]:
-        before = {each.record.key: entity_parts(each.record) for each in self._stored("entity", touched.entities)}
-        wanted: list[GraphRecord] = []
-        for key, new in touched.entities.items():
-            if parts := _replace_parts(before.get(key, ()), new, changed):
-                wanted += entity_records(key, parts, self._embedder)
-        return wanted
-
-    def _wanted_facts(self, touched: _Touched, changed: frozenset[str]) -> list[GraphRecord]:
-        before = {each.record.key: fact_parts(each.record) for each in self._stored("fact", touched.facts)}
-        return [
-            fact_record(key, parts, self._embedder)
-            for key, new in touched.facts.items()
-            if (parts := _replace_parts(before.get(key, ()), new, changed))
-        ]
-
-    def _stored(self, kind: RecordKind, keys: Collection[str], *, with_vectors: bool = False) -> Iterator[StoredRecord]:
-        """Yield what the committed generation has under these keys; the first one looks up nothing."""
+    def _stored(self, places: Mapping[RecordKind, set[str]]) -> Iterator[StoredRecord]:
+        """Yield what the committed generation has at these places; the first update looks up nothing."""
         if self._committed:
-            yield from self._graph.read(kind, generation=self._committed, keys=keys, with_vectors=with_vectors)
+            for kind, keys in places.items():
+                yield from self._graph.read(kind, generation=self._committed, keys=keys, with_vectors=True)
 
-    def _compare(self, wanted: Sequence[GraphRecord], touched: Mapping[RecordKind, set[str]], *, force: bool) -> None:
-        """Find out which records are new, changed or gone, and which of them have a vector already."""
-        before = {
-            each.record.place: each
-            for kind, keys in touched.items()
-            for each in self._stored(kind, keys, with_vectors=True)
-        }
+    def _compare(self, wanted: Sequence[GraphRecord], before: dict[Place, StoredRecord], *, force: bool) -> None:
+        """Find out which records are new, changed or gone, and which of them have a vector already.
+
+        Args:
+            wanted: what the next generation shall have.
+            before: what the committed one has at the same places; emptied of everything that stays or is replaced.
+            force: embed all of it anew.
+        """
         killed = {each.record.place: each for each in self._graph.written(self._next, with_vectors=True)}
         for record in wanted:
             old, half = before.pop(record.place, None), killed.get(record.place)
@@ -153,7 +146,7 @@ class GraphUpdate:
             if old is not None:
                 if old.record == record and not force:
                     continue
-                self._work.retire.setdefault(record.kind, set()).add(record.key)
+                self._work.replace(record.kind, record.key)
             if force:
                 self._work.embed[record.place] = record
             elif half is not None and half.record == record:
@@ -169,15 +162,14 @@ class GraphUpdate:
                 else:
                     self._work.embed[record.place] = record
         for kind, key in before:
-            self._work.retire.setdefault(kind, set()).add(key)
+            self._work.replace(kind, key)
             self._work.has_other_names |= kind == "entity"
 
-    def _retire_reports(self, changes: GraphChanges) -> None:
+    def _retire_reports(self, changed: frozenset[str]) -> None:
         """Take out the reports about anything that has changed: a reader must not be told what is gone."""
-        changed = changes.chunk_ids
         for each in self._graph.read("report", generation=self._committed):
             if not changed.isdisjoint(read_report(each.record).chunk_ids):
-                self._work.retire.setdefault("report", set()).add(each.record.key)
+                self._work.replace("report", each.record.key)
 
     def _put_copies(self) -> None:
         import numpy as np
@@ -185,10 +177,6 @@ class GraphUpdate:
         if self._work.copy:
             vectors = np.asarray([vector for _, vector in self._work.copy], dtype=np.float32)
             self._graph.put([record for record, _ in self._work.copy], vectors, generation=self._next)
-
-    def _remove_strays(self) -> None:
-        """Delete what killed updates wrote into the next generation and this one does not want."""
-        delete_all_written(self._graph, self._next, but=self._written)
 
 
 def delete_all_written(graph: GraphStore, generation: int, *, but: Container[Place] = ()) -> None:
@@ -224,6 +212,24 @@ def _touched(changes: GraphChanges) -> _Touched:
             for key, stated in facts.items():
                 touched.facts.setdefault(key, []).extend([stated] * are_new)
     return touched
+
+
+def _wanted_entities(
+    touched: _Touched, before: Mapping[Place, StoredRecord], changed: frozenset[str], embedder: str
+) -> Iterator[GraphRecord]:
+    for key, new in touched.entities.items():
+        old = before.get(("entity", key))
+        if parts := _replace_parts(entity_parts(old.record) if old else (), new, changed):
+            yield from entity_records(key, parts, embedder)
+
+
+def _wanted_facts(
+    touched: _Touched, before: Mapping[Place, StoredRecord], changed: frozenset[str], embedder: str
+) -> Iterator[GraphRecord]:
+    for key, new in touched.facts.items():
+        old = before.get(("fact", key))
+        if parts := _replace_parts(fact_parts(old.record) if old else (), new, changed):
+            yield fact_record(key, parts, embedder)
 
 
 def _replace_parts(before: Iterable[P], new: Sequence[P], changed: frozenset[str]) -> list[P]:

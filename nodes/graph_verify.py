@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from ragbraid.nodes.graph_records import entity_parts, fact_parts, neighbours_of, read_report
+from ragbraid.nodes.samples import sample
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.graph_parts import ChunkGraph, EntityPart, FactPart, parts_of
 from ragbraid.registry.graph_store import GraphRecord, GraphStore
 from ragbraid.registry.knowledge import KnowledgeBaseInfo
 
 P = TypeVar("P", EntityPart, FactPart)
-_SAMPLES = 5
 
 
 def verify_graph(graph: GraphStore, info: KnowledgeBaseInfo, contributions: Mapping[str, str]) -> Iterator[str]:
@@ -49,11 +49,11 @@ def _compare_all(graph: GraphStore, info: KnowledgeBaseInfo, contributions: Mapp
         if record.key not in entities or any(near.entity_id not in entities for near in neighbours_of(record))
     ]
     if loose:
-        yield f"{len(loose)} entities are linked with names that no chunk gives: {_sample(loose)}."
+        yield f"{len(loose)} entities are linked with names that no chunk gives: {sample(loose)}."
     reports = [read_report(record) for record in records["report"]]
     stale = [report.id for report in reports if not contributions.keys() >= set(report.chunk_ids)]
     if stale:
-        yield f"{len(stale)} reports were written about chunks that are gone: {_sample(stale)}."
+        yield f"{len(stale)} reports were written about chunks that are gone: {sample(stale)}."
     for what, recorded, found in (
         ("entities", info.entities, len(records["entity"])),
         ("facts", info.facts, len(records["fact"])),
@@ -82,9 +82,4 @@ def _compare(what: str, wanted: Mapping[str, Mapping[str, P]], found: Mapping[st
         (other, "say something else than their chunks"),
     ):
         if keys:
-            yield f"{len(keys)} {what} {how}: {_sample(keys)}."
-
-
-def _sample(keys: list[str]) -> str:
-    more = f" and {len(keys) - _SAMPLES} more" if len(keys) > _SAMPLES else ""
-    return ", ".join(keys[:_SAMPLES]) + more
+            yield f"{len(keys)} {what} {how}: {sample(keys)}."

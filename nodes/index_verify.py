@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from ragbraid.nodes.graph_verify import verify_graph
 from ragbraid.nodes.index_records import average_at
 from ragbraid.nodes.index_update import exclusive
+from ragbraid.nodes.samples import sample
 from ragbraid.nodes.store import ATOMS, CHUNKS, DOCUMENTS, Store, read_info, visible_at
 from ragbraid.registry.graph_store import GraphStore
 from ragbraid.registry.knowledge import DocumentRecord, KnowledgeBaseInfo
-
-MAX_SAMPLES = 5
-"""How many ids one sentence of a report names."""
 
 
 @dataclass
@@ -53,9 +51,9 @@ def verify_knowledge_base(store: Store, graph: GraphStore) -> list[str]:
         (stored.off_grid, "carry term weights for another average length than the knowledge base records"),
     ):
         if ids:
-            findings.append(f"{len(ids)} chunks {what}: {_sample(ids)}.")
+            findings.append(f"{len(ids)} chunks {what}: {sample(ids)}.")
     if stored.lost_atoms:
-        findings.append(f"{len(stored.lost_atoms)} atoms have no vector or no chunk: {_sample(stored.lost_atoms)}.")
+        findings.append(f"{len(stored.lost_atoms)} atoms have no vector or no chunk: {sample(stored.lost_atoms)}.")
     return findings
 
 
@@ -114,15 +112,15 @@ def _compare_sources(records: list[DocumentRecord], stored: _Stored) -> Iterator
         if found != wanted:
             missing = sorted(set(wanted) - set(found))
             surplus = sorted(set(found) - set(wanted))
-            details = [f"{len(missing)} missing ({_sample(missing)})"] * bool(missing)
-            details += [f"{len(surplus)} not recorded ({_sample(surplus)})"] * bool(surplus)
+            details = [f"{len(missing)} missing ({sample(missing)})"] * bool(missing)
+            details += [f"{len(surplus)} not recorded ({sample(surplus)})"] * bool(surplus)
             details = details or ["some stored twice"]
             yield f"Source `{source}` records {len(wanted)} chunks but has {len(found)}: {', '.join(details)}."
         if stored.atoms_by_source[source] != record.atoms:
             yield f"Source `{source}` records {record.atoms} atoms but has {stored.atoms_by_source[source]}."
     for source in sorted(stored.ids_by_source.keys() - known.keys()):
         ids = stored.ids_by_source[source]
-        yield f"Source `{source}` has {len(ids)} chunks but no record: {_sample(ids)}."
+        yield f"Source `{source}` has {len(ids)} chunks but no record: {sample(ids)}."
 
 
 def _compare_totals(info: KnowledgeBaseInfo, records: list[DocumentRecord]) -> Iterator[str]:
@@ -133,8 +131,3 @@ def _compare_totals(info: KnowledgeBaseInfo, records: list[DocumentRecord]) -> I
     ):
         if recorded != found:
             yield f"The knowledge base counts {recorded} {what}, but its records hold {found}."
-
-
-def _sample(ids: list[str]) -> str:
-    more = f" and {len(ids) - MAX_SAMPLES} more" if len(ids) > MAX_SAMPLES else ""
-    return ", ".join(ids[:MAX_SAMPLES]) + more

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
-from ragbraid.nodes.enrich_forms import choose_type, clip, cut_name, one_line
+from ragbraid.nodes.enrich_forms import choose_type, clip, collapsed, cut_name
 from ragbraid.nodes.load_files import name_place
 from ragbraid.nodes.load_lines import BadLine, numbered_lines, open_lines, parse_line, require_whole
 from ragbraid.registry.context import report_progress
@@ -207,7 +207,7 @@ def _text(values: Mapping[str, Any], role: str) -> str:
 
 def _keywords(value: Any) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
-    return tuple(dict.fromkeys(word for each in words if (word := one_line(str(each)))))
+    return tuple(dict.fromkeys(word for each in words if (word := collapsed(str(each)))))
 
 
 def _weight(value: Any) -> float:
