@@ -20,9 +20,14 @@ class PrefectServer:
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """One Prefect server for the whole test session, shared by all workers of pytest-xdist."""
+    """One Prefect server for the whole test session, shared by all workers of pytest-xdist.
+
+    `RAGBRAID_TEST_PREFECT` names a folder whose server several sessions share, one after the other or side by side.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prefect"
+    if shared := os.environ.get("RAGBRAID_TEST_PREFECT"):
+        folder = Path(shared)
     users = folder / "users"
     users.mkdir(parents=True, exist_ok=True)
     user = users / str(os.getpid())
