@@ -33,6 +33,7 @@ from prefect.utilities.engine import propose_state
 
 from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
+from ragbraid.flows.run_names import run_name
 from ragbraid.registry.errors import RagbraidError
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class Server:
         if run.deployment_id is None or not await self._claim(client, run):
             return
         flow = self._flows[run.deployment_id]
-        self._tell(f"{flow.name}: run {run.name} begins")
+        name = run_name(flow.plan.inputs, run.parameters, run.name) or run.name  # as the engine is about to call it
+        self._tell(f"{flow.name}: run {name} begins")
         began = time.monotonic()
         try:
             state: Any = await run_flow_async(
@@ -165,7 +167,7 @@ class Server:
             if not is_api_failure(error):
                 _logger.exception("the run %s ended by a fault of ragbraid or Prefect", run.name)
             outcome = str(api_failure(error)) if is_api_failure(error) else f"{type(error).__name__}: {error}"
-        self._tell(f"{flow.name}: run {run.name} has ended after {time.monotonic() - began:.1f} s: {outcome}")
+        self._tell(f"{flow.name}: run {name} has ended after {time.monotonic() - began:.1f} s: {outcome}")
 
     async def _claim(self, client: PrefectClient, run: FlowRun) -> bool:
         """Whether the run is ours: another process that serves the same deployment may have been faster.
