@@ -29,8 +29,8 @@ def as_failure(error: Exception, path: str) -> RagbraidError:
 class ThreadCall(StepContext):
     """A call of a blocking node in a worker thread: what it reports reaches the step as long as the step waits.
 
-    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress or
-    usage, or where it asks by `stop_if_cancelled`.
+    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress, usage or
+    text, or where it asks by `stop_if_cancelled`.
     """
 
     def __init__(self, entry: StepTrace) -> None:
@@ -40,6 +40,8 @@ class ThreadCall(StepContext):
         self.on_progress = self._progress
         self.on_usage = self._usage
         self.on_check = self._stop_if_abandoned
+        if entry.on_text is not None:
+            self.on_text = self._text
 
     async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any], trace: Trace) -> Any:
         """Call the function in a thread, in a copy of the current context, and return what it gives."""
@@ -68,6 +70,11 @@ class ThreadCall(StepContext):
         if self._entry.on_usage is not None:
             self._entry.on_usage(usage)
         self._stop_if_abandoned()
+
+    def _text(self, piece: str, restart: bool = False) -> None:
+        self._stop_if_abandoned()
+        if self._entry.on_text is not None:
+            self._entry.on_text(piece, restart)
 
     def _stop_if_abandoned(self) -> None:
         if self._abandoned:

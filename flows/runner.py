@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ragbraid.dsl.plan import Step
+from ragbraid.dsl.plan import AnyStep
 from ragbraid.registry.context import StepStatus
 
 if TYPE_CHECKING:
     from ragbraid.flows.trace import Trace
 
-EventKind = Literal["started", "progress", "finished"]
+EventKind = Literal["started", "progress", "text", "finished", "result"]
 
 
 class ResourceLookup(Protocol):
@@ -47,8 +47,13 @@ class StepExecutor(Protocol):
         """Whether retry, timeout and cache are its own business; `when`, `ensure` and `on_error` never are."""
         ...
 
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether a block is one execution, its own policy included, with everything inside it; else its steps are."""
+        ...
+
     async def execute(
-        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
+        self, step: AnyStep, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
     ) -> Any:
         """Return the step's output, by awaiting `call()` or from a cache of its own.
 
@@ -57,7 +62,8 @@ class StepExecutor(Protocol):
             path: the step's name in this run, such as `interleave[2].think`.
             call: makes one attempt: looks the resources up, runs the node, checks its output. It may be awaited
                 again for a retry. What it raises is always a RagbraidError whose `kind` decides about retries.
-            inputs: the checked values of the step's ports, without resources. Read only.
+            inputs: the checked values of the step's ports, without resources; of a block, what it reads of its
+                surroundings, by slot. Read only.
         """
         ...
 
@@ -67,12 +73,13 @@ class RunEvent:
     """Something that happened to a step, as it happens: for progress bars and streaming.
 
     Events arrive on the thread of the event loop. `finished` comes once for every `started`, also for a step that was
-    skipped, failed or was cancelled.
+    skipped, failed or was cancelled, and after everything else of its step. `text` comes only where it was asked for;
+    `result` is the last event of `Flow.stream` and `Flow.astream`, and listeners are not told it.
     """
 
     kind: EventKind
     path: str
-    """The step's name in this run."""
+    """The step's name in this run; empty for `result`, which is the whole run's."""
     node: str
     """Its node with version: `fuse.rrf@1`."""
     status: StepStatus | None = None
@@ -89,6 +96,12 @@ class RunEvent:
     """How much of it is done (`progress` only)."""
     total: int | None = None
     """How much there is, None when unknown (`progress` only)."""
+    text: str = ""
+    """The next piece of what the step writes (`text` only)."""
+    restart: bool = False
+    """Whether the step begins its text anew, so that what came before is void (`text` only)."""
+    result: RunResult | None = None
+    """What the run gave (`result` only)."""
 
 
 Listener = Callable[[RunEvent], None]
