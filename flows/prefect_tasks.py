@@ -23,8 +23,8 @@ from prefect.utilities.annotations import quote
 from ragbraid.dsl.plan import AnyStep, Body, Plan, Retry, Step
 from ragbraid.dsl.walk import inner_bodies
 from ragbraid.flows.cache import NoStableFormError, canonical, result_key
+from ragbraid.flows.prefect_states import error_of_step, failed_step
 from ragbraid.flows.resources import PlanResources
-from ragbraid.flows.secrets import redacted
 from ragbraid.registry.context import report_note
 from ragbraid.registry.errors import RagbraidError, RunError, ServiceError
 
@@ -147,7 +147,7 @@ class TaskRunExecutor:
         with _executing(_Execution(path, key, call)):
             try:
                 # `quote` keeps Prefect from searching big values for futures; edges are told by hand instead.
-                return await run_task_async(
+                given = await run_task_async(
                     self._tasks.task_of(step),
                     task_run_id=task_run_id,
                     parameters={"inputs": quote(inputs)},
@@ -159,6 +159,9 @@ class TaskRunExecutor:
                     kind="timeout",
                     step=path,
                 ) from None
+        if isinstance(given, State):
+            raise error_of_step(given)
+        return given
 
 
 async def _run_step(inputs: Mapping[str, Any]) -> Any:
@@ -166,8 +169,7 @@ async def _run_step(inputs: Mapping[str, Any]) -> Any:
     try:
         return await _execution.get().call()
     except RagbraidError as error:
-        redacted(error)  # before Prefect logs it and stores it as the task run's state
-        raise
+        return failed_step(error)  # raised, it would be told in Prefect's words
 
 
 def _make_task(step: AnyStep) -> Task[..., Any]:
