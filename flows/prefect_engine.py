@@ -38,6 +38,7 @@ from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_states import completed_run, failed_run
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
+from ragbraid.flows.prefect_turns import turn_of
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
@@ -102,7 +103,8 @@ def build_flow(flow: Flow) -> PlanFlow:
     async def run(**parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
         try:
-            return await _run_in_engine(flow, tasks, given)
+            async with turn_of(flow) as ended:
+                return await _run_in_engine(flow, tasks, given) if ended is None else ended
         except RagbraidError as error:
             return await failed_run(error)
 

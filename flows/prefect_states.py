@@ -13,6 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.results import ResultRecord, get_result_store
 from prefect.states import Completed, Failed
 
+from ragbraid.flows.outcomes import outcome_of
 from ragbraid.flows.secrets import redact, redacted
 from ragbraid.flows.trace import StepTrace, Trace
 from ragbraid.registry.errors import RagbraidError, RunError
@@ -58,15 +59,21 @@ async def failed_run(error: RagbraidError) -> State[Any]:
 
 
 def completed_run(outputs: Any, trace: Trace) -> Any:
-    """Return the outputs of a flow run, in a state that says so where steps failed or gave less than was asked for.
+    """Return the outputs of a flow run, in a state that tells the totals of its ingestions and what was degraded.
 
     The name of the state stays `Completed`: Prefect's automations wait for the events that bear that name.
     """
+    outcome, degraded = outcome_of(outputs), _degraded(trace)
+    message = "; ".join(filter(None, (outcome, degraded)))
+    return Completed(message=message, data=outputs) if message else outputs
+
+
+def _degraded(trace: Trace) -> str | None:
     told = [entry for entry in trace.steps if entry.outcome in ("failed", "degraded")]
     if not told:
-        return outputs
+        return None
     more = f"; and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-    return Completed(message="degraded: " + "; ".join(map(_told, told[:_MOST_NAMED])) + more, data=outputs)
+    return "degraded: " + "; ".join(map(_told, told[:_MOST_NAMED])) + more
 
 
 def _told(entry: StepTrace) -> str:
