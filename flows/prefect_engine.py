@@ -227,6 +227,14 @@ async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any
         changes["name"] = name
     tags = [tag for tag in run.tags if tag != OUR_TAG and not tag.startswith(VERSION_TAG)]
     version = [] if run.deployment_id is None else [f"{VERSION_TAG}{context.flow.version}"]
+    before = [tag for tag in run.tags if tag.startswith(VERSION_TAG)]
+    if version and before and before != version:
+        _logger.warning(
+            "the run began as %s and goes on as %s, which was deployed since: steps that are the same keep what they "
+            "gave, all others are carried out again",
+            *before,
+            *version,
+        )
     changes["tags"] = [*tags, OUR_TAG, *version]
     try:
         async with get_client() as client:

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 from prefect.client.schemas.objects import State
-from prefect.results import ResultRecord, get_result_store
+from prefect._internal.result_records import ResultRecord
+from prefect.results import get_result_store
 from prefect.states import Completed, Failed
 
 from ragbraid.flows.outcomes import outcome_of

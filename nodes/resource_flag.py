@@ -208,7 +208,7 @@ class FlagReranker:
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._open_model()
-            scores = []
+            scores: list[float] = []
             for batch in batches(texts, self._options["batch_size"]):
                 stop_if_cancelled()
                 found = self._loaded.compute_score([(query, text) for text in batch], **self._options)
