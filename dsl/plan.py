@@ -329,6 +329,10 @@ class Schedule:
     timezone: str = "UTC"
 
 
+Visible = Literal["steps", "blocks", "flow"]
+"""What of a flow becomes a task run: every step that runs a node, every step and block of its own body, or nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deploy:
     """The `deploy` section of a flow."""
@@ -336,7 +340,7 @@ class Deploy:
     schedule: Schedule | None = None
     work_pool: str | None = None
     concurrency: int | None = None
-    visible: Literal["steps", "blocks", "flow"] = "steps"
+    visible: Visible = "steps"
     tags: tuple[str, ...] = ()
 
 

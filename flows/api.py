@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.flows.cache import StepCache
 from ragbraid.flows.compiled import compile_plan
 from ragbraid.flows.loops import run_to_end
@@ -152,6 +153,11 @@ class Flow:
         except RagbraidError as error:
             redacted(error)
             raise
+
+    def with_visible(self, visible: Visible) -> Flow:
+        """Return the flow with another answer to what of it is a task run: `steps`, `blocks`, or the `flow` alone."""
+        plan = replace(self.plan, deploy=replace(self.plan.deploy, visible=visible))
+        return Flow(plan, self.project, catalogue=self.catalogue)
 
     def explain(self) -> str:
         """Return the table that says for every port of every step where its value comes from."""

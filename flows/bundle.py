@@ -21,7 +21,7 @@ from typing import Any
 
 from ragbraid.dsl.compile import load_plan
 from ragbraid.dsl.files import files_given, files_noted
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.api import Flow, load
 from ragbraid.flows.project import Project, ResourceEntry, local_module_name, project_catalogue
@@ -56,6 +56,8 @@ class Bundle:
     modules: Mapping[str, str]
     """Local node modules that the flow needs, each with a digest of its content."""
     profile: str | None = None
+    visible: Visible | None = None
+    """What of it is a task run, where the deployment says another than the flow."""
     ragbraid: str = installed_version("ragbraid")
 
     def pack(self) -> str:
@@ -132,7 +134,8 @@ def open_bundle(bundle: Bundle) -> Flow:
             f"`{plan.name}` was deployed from {folder}, which is not here, and {needed} lies in it",
             hint=f"set {FOLDER_VARIABLE} to the folder that its relative paths start from on this machine",
         )
-    return Flow(plan, project, catalogue=catalogue)
+    flow = Flow(plan, project, catalogue=catalogue)
+    return flow if bundle.visible is None else flow.with_visible(bundle.visible)
 
 
 def differences_here(bundle: Bundle) -> list[str]:

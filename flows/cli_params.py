@@ -34,6 +34,12 @@ profile_option = click.option("--profile", help="The profile of ragbraid.toml to
 project_option = click.option(
     "--project", type=click.Path(path_type=Path), help="The project file, instead of the nearest ragbraid.toml."
 )
+visible_option = click.option(
+    "--visible",
+    type=click.Choice(["steps", "blocks", "flow"]),
+    help="What is a task run in Prefect, instead of what the flow says: every step, the steps and blocks of the flow's "
+    "own level, or the flow alone. Each task run costs the server.",
+)
 input_option = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input of the flow; may be repeated."
 )

@@ -18,6 +18,7 @@ from ragbraid.flows.cli_params import (
     json_option,
     profile_option,
     project_option,
+    visible_option,
     with_options,
 )
 from ragbraid.flows.cli_progress import ProgressBars
@@ -26,6 +27,7 @@ from ragbraid.flows.cli_trace import page_option, prices_option, write_page
 from ragbraid.registry.errors import RunError
 
 if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Visible
     from ragbraid.flows.api import Engine, Flow
     from ragbraid.flows.trace import Trace
     from ragbraid.flows.trace_record import Prices
@@ -42,6 +44,7 @@ _options = with_options(
         help="auto: as a Prefect flow run where a Prefect API is configured (PREFECT_API_URL or a Prefect profile), "
         "else in this process.",
     ),
+    visible_option,
     profile_option,
     project_option,
     click.option(
@@ -85,6 +88,7 @@ def _run(
     inputs: tuple[str, ...],
     inputs_file: Path | None,
     engine: Engine,
+    visible: Visible | None,
     profile: str | None,
     project: Path | None,
     trace_file: Path | None,
@@ -96,6 +100,8 @@ def _run(
     from ragbraid.flows.trace import Trace
 
     loaded = load(flow, profile=profile, project=project)
+    if visible is not None:
+        loaded = loaded.with_visible(visible)
     values = _checked_inputs(loaded, parse_inputs(loaded.plan, inputs, inputs_file))
     trace = Trace()
     try:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ragbraid.flows.cli_errors import INTERRUPTED
-from ragbraid.flows.cli_params import flows_argument, profile_option, project_option
+from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, visible_option
 from ragbraid.flows.until_signal import run_until_signal
 
 if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Visible
     from ragbraid.flows.prefect_deploy import Step
 
 
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), default=8, show_default=True, help="How many runs may be under way at once."
 )
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
+@visible_option
 @profile_option
 @project_option
 def serve(
-    flows: tuple[Path, ...], limit: int, tags: tuple[str, ...], profile: str | None, project: Path | None
+    flows: tuple[Path, ...],
+    limit: int,
+    tags: tuple[str, ...],
+    visible: Visible | None,
+    profile: str | None,
+    project: Path | None,
 ) -> None:
     """Offer flows in the Prefect UI and run in this process what is started there or comes due.
 
@@ -33,7 +40,7 @@ def serve(
     """
     from ragbraid.flows.deployments import Target, load_specs
 
-    loaded = load_specs(flows, Target(tags=tags, served=True), profile=profile, project=project)
+    loaded = load_specs(flows, Target(tags=tags, visible=visible, served=True), profile=profile, project=project)
 
     from ragbraid.flows import prefect_deploy
     from ragbraid.flows.loops import run_to_end

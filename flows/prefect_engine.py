@@ -37,6 +37,7 @@ from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
+from ragbraid.flows.run_names import run_name
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
 from ragbraid.flows.trace import Trace
@@ -80,6 +81,9 @@ class PlanFlow(prefect.Flow[..., Coroutine[Any, Any, Any]]):
     notes: tuple[str, ...] = ()
     """Sentences that every run logs as it begins."""
 
+    inputs: tuple[InputSpec, ...] = ()
+    """The inputs of the plan, of which a run is called after one."""
+
     def __call__(self, *args: Any, return_state: bool = False, **kwargs: Any) -> Any:
         """Start a run; the coroutine gives the flow's output, or Prefect's state with `return_state=True`."""
         work = super().__call__(*args, return_state=return_state, **kwargs)
@@ -106,13 +110,15 @@ def build_flow(flow: Flow) -> PlanFlow:
     run.__doc__ = plan.about or None
     run.__signature__ = signature_of(plan)  # type: ignore[attr-defined]
     # Inputs are checked by the flow itself, which says what is wrong in its own words and all at once.
-    return PlanFlow(
+    made = PlanFlow(
         run,
         name=plan.name,
         version=plan.hash[:VERSION_LENGTH],
         description=plan.about or None,
         validate_parameters=False,
     )
+    made.inputs = plan.inputs
+    return made
 
 
 def build_failing_flow(error: RagbraidError, inputs: Sequence[str]) -> PlanFlow:
@@ -174,10 +180,10 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     forward_node_logs(plan)
     for note in getattr(context.flow, "notes", ()):
         _logger.warning("%s", note)
-    await _name_version(context)
+    await _name_run(plan, context, given)
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()
-    executor = None if plan.deploy.visible == "flow" else tasks.executor(str(context.flow_run.id))
+    executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
     try:
         with _delivered_to(None):  # a node may run a flow of its own, whose result is not this one's
@@ -195,17 +201,29 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     return delivery.result.outputs
 
 
-async def _name_version(context: FlowRunContext) -> None:
-    """Tag the run of a deployment with the version that it executes, which a later deployment may have replaced."""
+async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any]) -> None:
+    """Call the run after its question or source, and tag that of a deployment with the version that it executes.
+
+    A later deployment may have replaced that version.
+    """
     run = context.flow_run
-    if run is None or run.deployment_id is None or context.flow is None:
+    if run is None or context.flow is None:
         return
-    others = [tag for tag in run.tags if not tag.startswith(VERSION_TAG)]
+    changes: dict[str, Any] = {}
+    if name := run_name(plan.inputs, given, run.name):
+        changes["name"] = name
+    if run.deployment_id is not None:
+        others = [tag for tag in run.tags if not tag.startswith(VERSION_TAG)]
+        changes["tags"] = [*others, f"{VERSION_TAG}{context.flow.version}"]
+    if not changes:
+        return
     try:
         async with get_client() as client:
-            await client.update_flow_run(run.id, tags=[*others, f"{VERSION_TAG}{context.flow.version}"])
+            await client.update_flow_run(run.id, **changes)
     except API_FAILURES as error:
-        _logger.warning("the run could not be tagged with its version: %s", api_failure(error))
+        _logger.warning("the run could not be named and tagged with its version: %s", api_failure(error))
+    else:
+        run.name = name or run.name
 
 
 async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:

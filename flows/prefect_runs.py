@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from os import getpid
@@ -30,8 +30,10 @@ from prefect.flow_engine import run_flow_async
 from prefect.states import Cancelled, Crashed, Failed, Pending
 from prefect.utilities.engine import propose_state
 
+from ragbraid.dsl.plan import InputSpec
 from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
+from ragbraid.flows.run_names import run_name
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
 
@@ -40,7 +42,7 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Job = tuple[str, Callable[[FlowRun], Awaitable[str]]]
-"""The name of a flow, and what carries out a run of it and returns its outcome as a sentence."""
+"""What a run is called, and what carries it out and returns its outcome as a sentence."""
 
 PATIENCE_SECONDS = 30.0
 """The longest pause between two attempts to reach an API that is away."""
@@ -122,8 +124,7 @@ class FlowRuns:
             raise
         label, began = f"run {run.name}", time.monotonic()
         try:
-            name, work = await self._when_answered(find_job)
-            label = f"{name}: {label}"
+            label, work = await self._when_answered(find_job)
             self._tell(f"{label} begins")
             outcome = await work(run)
         except asyncio.CancelledError:
@@ -153,10 +154,17 @@ class FlowRuns:
                 await asyncio.sleep(pause)
 
 
-async def run_in_engine(flow: Flow[..., Any], run: FlowRun) -> str:
-    """Carry out a claimed run in Prefect's engine on the running loop; return its final state as a sentence."""
-    state: Any = await run_flow_async(flow, flow_run=run, parameters=dict(run.parameters), return_type="state")
-    return sentence_of_state(state)
+def engine_job(name: str, flow: Flow[..., Any], inputs: Sequence[InputSpec], run: FlowRun) -> Job:
+    """Return the job of a run that is to go on in this process, on the loop that begins it.
+
+    Args:
+        name: what the flow is called.
+        flow: what is run.
+        inputs: the inputs of its plan.
+        run: a run that was claimed.
+    """
+    called = run_name(inputs, run.parameters, run.name) or run.name  # as the engine is about to call it
+    return f"{name}: run {called}", partial(_run_in_engine, flow)
 
 
 def sentence_of_state(state: State[Any] | None) -> str:
@@ -164,6 +172,11 @@ def sentence_of_state(state: State[Any] | None) -> str:
     if state is None:
         return "its state is not known"
     return f"{state.name}: {state.message}" if state.message else str(state.name)
+
+
+async def _run_in_engine(flow: Flow[..., Any], run: FlowRun) -> str:
+    state: Any = await run_flow_async(flow, flow_run=run, parameters=dict(run.parameters), return_type="state")
+    return sentence_of_state(state)
 
 
 async def _propose(client: PrefectClient, run: FlowRun, mark: str) -> bool:

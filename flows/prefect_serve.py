@@ -18,9 +18,11 @@ from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import ObjectNotFound
 
 from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
-from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, run_in_engine
+from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, engine_job
 
 if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
+
     from ragbraid.flows.api import Flow
 
 
@@ -95,9 +97,9 @@ class Server:
         )
         due.sort(key=lambda run: run.next_scheduled_start_time or soon)
         for run in [run for run in due if run.id not in self._runs][:free]:
-            if run.deployment_id is not None:
-                self._runs.begin(client, run, partial(self._find_job, run.deployment_id))
+            self._runs.begin(client, run, partial(self._find_job, run))
 
-    async def _find_job(self, deployment_id: UUID) -> Job:
-        flow = self._flows[deployment_id]
-        return flow.name, partial(run_in_engine, flow.prefect)
+    async def _find_job(self, run: FlowRun) -> Job:
+        assert run.deployment_id is not None  # it was found by its deployment
+        flow = self._flows[run.deployment_id]
+        return engine_job(flow.name, flow.prefect, flow.plan.inputs, run)

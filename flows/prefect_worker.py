@@ -26,7 +26,7 @@ from pydantic import Field
 from ragbraid.flows.deployed import PULL_STEP, flow_or_failing, packed_bundle
 from ragbraid.flows.loops import in_main_thread
 from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
-from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, run_in_engine, sentence_of_state
+from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, engine_job, sentence_of_state
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class RagbraidWorker(ProcessWorker):
         )
         name = run.name if deployment is None else deployment.name
         if (self._isolation or configuration.isolation) == "process":
-            return name, partial(self._run_in_process, configuration)
+            return f"{name}: run {run.name}", partial(self._run_in_process, configuration)
         packed = None if deployment is None else packed_bundle(deployment.pull_steps)
         if deployment is None or packed is None:
             raise SettingsError(
@@ -181,7 +181,7 @@ class RagbraidWorker(ProcessWorker):
         inputs = deployment.pull_steps[0][PULL_STEP].get("inputs", []) if deployment.pull_steps else []
         async with self._compiling:  # compiled once, however many runs of it are due
             flow = await asyncio.to_thread(flow_or_failing, packed, inputs)
-        return name, partial(run_in_engine, flow)
+        return engine_job(name, flow, flow.inputs, run)
 
     async def _read_deployment(self, run: FlowRun) -> DeploymentResponse:
         assert run.deployment_id is not None
