@@ -36,6 +36,7 @@ async def run_plan(
     listener: Listener | None = None,
     cache: StepCache | None = None,
     trace: Trace | None = None,
+    follow_text: bool = False,
 ) -> RunResult:
     """Run a plan and return what it gives.
 
@@ -47,6 +48,7 @@ async def run_plan(
         listener: told when steps start, progress and end.
         cache: where results of steps with `cache` are kept; without one they are not cached.
         trace: filled with what the run does; for callers who want it when the run is cancelled too.
+        follow_text: tell the listener also what steps write while they write it; models are then asked for streams.
 
     Raises:
         RunError: a step failed, a limit was passed (LimitError), or inputs are wrong (kind `input`). `.trace` holds the
@@ -57,7 +59,7 @@ async def run_plan(
     frame = Frame(compiled.body.size)
     bound: Mapping[str, Any] = {}
     limits = RunLimits(plan.limits)
-    run = Run(trace, resources, executor, listener, cache, limits, run_body)
+    run = Run(trace, resources, executor, listener, cache, limits, run_body, follow_text=follow_text)
     trace.begin(plan, bound)
     token = enter_step(_BETWEEN_STEPS)  # steps enter their own contexts and do not leave them
     try:
