@@ -50,6 +50,17 @@ def load(path: str | Path, *, profile: str | None = None, project: str | Path | 
     return Flow(plan, found, catalogue=catalogue)
 
 
+def close_resources() -> None:
+    """Close what the flows of this process hold open (stores, models), as its end would. What is used again opens again.
+
+    For services that end and notebooks that hand a store over to another process; no flow may be running.
+
+    Raises:
+        ServiceError: something could not be closed; the rest has been.
+    """
+    shared_pool().close()
+
+
 class Flow:
     """A checked flow, ready to run any number of times, from any thread or event loop.
 
@@ -73,6 +84,12 @@ class Flow:
 
     def __repr__(self) -> str:
         return f"<Flow {self.name} ({self.plan.file})>"
+
+    def _repr_html_(self) -> str:
+        """Return the drawing, which is what a notebook shows of a flow."""
+        from ragbraid.dsl.draw_svg import draw_svg
+
+        return draw_svg(self.plan)
 
     @property
     def name(self) -> str:
