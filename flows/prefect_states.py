@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 from prefect.client.schemas.objects import State
-from prefect._internal.result_records import ResultRecord
 from prefect.results import get_result_store
 from prefect.states import Completed, Failed
 
@@ -42,8 +41,7 @@ def failed_step(error: RagbraidError) -> State[Any]:
 
 def error_of_step(state: State[Any]) -> RagbraidError:
     """Return the error of a task run that `failed_step` ended."""
-    data = state.data
-    error = data.result if isinstance(data, ResultRecord) else data
+    error = getattr(state.data, "result", state.data)  # Prefect's engine has put a record around it
     assert isinstance(error, RagbraidError)
     return error
 
