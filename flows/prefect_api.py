@@ -5,6 +5,8 @@ Imports prefect: import it inside functions.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -14,12 +16,17 @@ import httpx
 from packaging.version import InvalidVersion
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import get_current_settings, load_profiles
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, get_current_settings, load_profiles, temporary_settings
 
 from ragbraid.flows.prefect_runner import configured_api_url
 from ragbraid.flows.prefect_settings import settings_failure
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import ServiceError, SettingsError
+
+_logger = logging.getLogger(__name__)
+
+_LONGEST_PAUSE_SECONDS = 15.0
+"""The longest pause between two looks whether an API that is away is back."""
 
 _PATIENCE_SECONDS = 3.0
 """How long the server may take to say which UI it has."""
@@ -157,6 +164,25 @@ def _is_proxied(url: str) -> bool:
     address = httpx.URL(url)
     proxies = getproxies()
     return (address.scheme in proxies or "all" in proxies) and not proxy_bypass(address.host)
+
+
+async def wait_for_api(client: PrefectClient) -> None:
+    """Return when the API answers, so that what is told it next arrives; says so where that takes long.
+
+    Prefect's client gives up after PREFECT_CLIENT_MAX_RETRIES attempts, and what it had to tell is lost.
+    """
+    pause = 1.0
+    with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
+        while (error := await client.api_healthcheck()) is not None:
+            if pause == 1.0:
+                _logger.warning(
+                    "the run is done, but the Prefect API at %s does not answer (%s); the run waits until it is back "
+                    "to tell how it ended",
+                    api_url(),
+                    type(error).__name__,
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 def api_url() -> str:

@@ -10,11 +10,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import prefect
 from prefect.blocks.system import Secret
@@ -22,6 +23,7 @@ from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
+from prefect.states import Cancelled
 from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -31,7 +33,7 @@ from ragbraid.flows.api import Flow
 from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
-from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
+from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure, wait_for_api
 from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
@@ -53,6 +55,9 @@ VERSION_TAG = "version:"
 PATIENCE_SECONDS = 5.0
 """How long the API may take to learn that a run is done before the user is told what is waited for."""
 
+STOPPED_SECONDS = 2.0
+"""How long telling the API may hold up the end of a run that was stopped."""
+
 
 @dataclass
 class _Delivery:
@@ -69,6 +74,8 @@ class _Delivery:
     failure: RagbraidError | None = None
     awaited: bool = False
     waiting: asyncio.TimerHandle | None = None
+    flow_run_id: UUID | None = None
+    """The run that is under way, from when it has begun."""
 
 
 _delivery: ContextVar[_Delivery | None] = ContextVar("ragbraid_delivery", default=None)
@@ -107,9 +114,13 @@ def build_flow(flow: Flow) -> PlanFlow:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
         try:
             async with turn_of(flow) as ended:
-                return await _run_in_engine(flow, tasks, given) if ended is None else ended
+                given_back = await _run_in_engine(flow, tasks, given) if ended is None else ended
         except RagbraidError as error:
-            return await failed_run(error)
+            given_back = await failed_run(error)
+        context = FlowRunContext.get()
+        if context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None:
+            await wait_for_api(context.client)  # nobody else is there to take the result
+        return given_back
 
     # Prefect finds a generated flow again by this name: a nested function has none that a worker could import.
     run.__module__ = "ragbraid.flows.library"
@@ -192,6 +203,7 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     await _name_run(plan, context, given)
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()
+    delivery.flow_run_id = context.flow_run.id
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
     trace = Trace() if delivery.trace is None else delivery.trace
@@ -259,6 +271,9 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
             return await work
         except RagbraidError:
             raise
+        except asyncio.CancelledError:
+            await _say_it_was_stopped(delivery)
+            raise
         except Exception as error:
             if not is_api_failure(error):
                 raise
@@ -278,6 +293,16 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
         finally:
             if delivery.waiting is not None:
                 delivery.waiting.cancel()
+
+
+async def _say_it_was_stopped(delivery: _Delivery) -> None:
+    """Have the run end as cancelled, where Prefect takes every cancellation for a crash."""
+    if delivery.flow_run_id is None:
+        return
+    with suppress(TimeoutError, *API_FAILURES):
+        async with asyncio.timeout(STOPPED_SECONDS), get_client() as client:
+            stopped = Cancelled(message="the run was stopped")
+            await client.set_flow_run_state(delivery.flow_run_id, stopped, force=True)
 
 
 def _say_what_is_waited_for() -> None:

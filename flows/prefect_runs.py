@@ -11,8 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from os import getpid
-from socket import gethostname
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -33,6 +31,7 @@ from prefect.utilities.engine import propose_state
 from ragbraid.dsl.plan import InputSpec
 from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
+from ragbraid.flows.prefect_orphans import process_mark
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
@@ -114,7 +113,7 @@ class FlowRuns:
 
     async def _carry_out(self, client: PrefectClient, run: FlowRun, find_job: Callable[[], Awaitable[Job]]) -> None:
         """Run one flow run to its end. Its failure is its own: it stands in its state and log."""
-        mark = f"taken by {self._keeper} on {gethostname()}, process {getpid()} ({uuid4().hex[:8]})"
+        mark = f"taken by {self._keeper} {process_mark()} ({uuid4().hex[:8]})"
         try:
             if not await self._when_answered(partial(_propose, client, run, mark)):
                 return

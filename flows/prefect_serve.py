@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
 from prefect.exceptions import ObjectNotFound
 
 from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
+from ragbraid.flows.prefect_orphans import Orphans, under_way
 from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, engine_job
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Server:
         self._poll_seconds = poll_seconds
         self._tell = tell
         self._runs = FlowRuns("`ragbraid serve`", poll_seconds=poll_seconds, tell=tell)
+        self._orphans = Orphans(self._find_under_way, tell)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; then end what is under way, and have no schedule plan what nobody would run.
@@ -68,6 +71,7 @@ class Server:
         pause = self._poll_seconds
         while not stop.is_set():
             try:
+                await self._orphans.end(client, self._runs)
                 await self._take_what_is_due(client)
                 await self._runs.end_what_was_cancelled(client)
                 pause = self._poll_seconds
@@ -80,6 +84,10 @@ class Server:
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
                 continue
+
+    async def _find_under_way(self, client: PrefectClient) -> list[FlowRun]:
+        deployments = FlowRunFilterDeploymentId(any_=list(self._flows))
+        return await client.read_flow_runs(flow_run_filter=FlowRunFilter(deployment_id=deployments, state=under_way()))
 
     async def _set_paused(self, client: PrefectClient, *, paused: bool) -> None:
         for deployment_id in self._flows:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 from anyio.from_thread import start_blocking_portal
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter, WorkPoolFilterName
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_WORKER_QUERY_SECONDS, get_current_settings, temporary_settings
@@ -26,10 +27,12 @@ from pydantic import Field
 from ragbraid.flows.deployed import PULL_STEP, flow_or_failing, packed_bundle
 from ragbraid.flows.loops import in_main_thread
 from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
+from ragbraid.flows.prefect_orphans import Orphans, under_way
 from ragbraid.flows.prefect_runs import PATIENCE_SECONDS, FlowRuns, Job, engine_job, sentence_of_state
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
     from prefect.client.schemas.objects import FlowRun, WorkPool
     from prefect.client.schemas.responses import DeploymentResponse, WorkerFlowRunResponse
 
@@ -101,6 +104,7 @@ class RagbraidWorker(ProcessWorker):
         self._pause = POLL_SECONDS
         self._run_once = False
         self._compiling = asyncio.Lock()
+        self._orphans = Orphans(self._find_under_way, self._tell)
         self._runs = FlowRuns(f"the worker `{self.name}`", poll_seconds=POLL_SECONDS, tell=self._tell)
 
     async def start(
@@ -137,6 +141,7 @@ class RagbraidWorker(ProcessWorker):
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
         """Take what is due and end what was cancelled; an API that is away is waited for."""
         try:
+            await self._orphans.end(self.client, self._runs)
             begun = await super().get_and_submit_flow_runs()
             await self._runs.end_what_was_cancelled(self.client)
         except Exception as error:
@@ -156,6 +161,10 @@ class RagbraidWorker(ProcessWorker):
         for run in due[:free]:
             self._runs.begin(self.client, run, partial(self._find_job, run))
         return due[:free]
+
+    async def _find_under_way(self, client: PrefectClient) -> list[FlowRun]:
+        pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[self._work_pool_name]))
+        return await client.read_flow_runs(work_pool_filter=pool, flow_run_filter=FlowRunFilter(state=under_way()))
 
     async def _find_job(self, run: FlowRun) -> Job:
         deployment = None if run.deployment_id is None else await self._read_deployment(run)
