@@ -216,8 +216,8 @@ def test_a_run_beyond_the_limit_waits_and_one_that_is_cancelled_makes_room(proje
         await asyncio.sleep(1)
         assert (await client.read_flow_run(second.id)).state.name == "Scheduled"
         await client.set_flow_run_state(first.id, Cancelling())
-        found = await ended(client, first)
-        assert (found.state.name, found.state.message) == ("Cancelled", "the run was cancelled")
+        found = await ended(client, first, "Cancelled")  # for a moment the engine takes it for a crash
+        assert found.state.message == "the run was cancelled"
         assert (await ended(client, second)).state.is_completed()
 
     try:
