@@ -338,6 +338,8 @@ class Deploy:
     concurrency: int | None = None
     visible: Literal["steps", "blocks", "flow"] = "steps"
     tags: tuple[str, ...] = ()
+    task_runner: Literal["threads", "dask", "ray"] = "threads"
+    """Whose processes run the items of a map; `threads` is the process of the run itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ragbraid.dsl.files import files_noted
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.cache import StepCache
 from ragbraid.flows.compiled import compile_plan
@@ -14,8 +15,9 @@ from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_runner import is_prefect_configured, run_on_prefect
 from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
-from ragbraid.flows.runner import Listener, RunResult, StepExecutor
+from ragbraid.flows.runner import Listener, MapRunner, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
+from ragbraid.flows.task_runners import runner_place, task_runner_problems, with_task_runner
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.context import project_folder
 from ragbraid.registry.errors import RagbraidError, SettingsError
@@ -23,29 +25,40 @@ from ragbraid.registry.errors import RagbraidError, SettingsError
 if TYPE_CHECKING:
     import prefect
 
+    from ragbraid.flows.remote_maps import RemoteMaps
     from ragbraid.flows.trace import Trace
 
 Engine = Literal["inline", "prefect", "auto"]
 
 
-def load(path: str | Path, *, profile: str | None = None, project: str | Path | None = None) -> Flow:
+def load(
+    path: str | Path,
+    *,
+    profile: str | None = None,
+    project: str | Path | None = None,
+    task_runner: str | None = None,
+) -> Flow:
     """Read, check and compile a flow file.
 
     Args:
         path: the YAML file.
         profile: the profile of the project file to use; else `RAGBRAID_PROFILE`, else the file's own.
         project: the project file to use; else the nearest `ragbraid.toml` beside the flow or above it.
+        task_runner: who runs the items of maps, instead of the flow's own `task_runner`: `threads`, `dask`, `ray`, or
+            with an address `dask=tcp://scheduler:8786`.
 
     Raises:
         FlowError: the file has mistakes; holds all of them.
-        SettingsError: the project file is wrong.
+        SettingsError: the project file is wrong, or there is no such task runner.
     """
     from ragbraid.dsl.compile import load_plan
 
     found = load_project(path, project=project, profile=profile)
     catalogue = project_catalogue(found)
-    plan = load_plan(path, catalogue, resource_roles(found, catalogue))
-    return Flow(plan, found, catalogue=catalogue)
+    with files_noted() as files:
+        plan = load_plan(path, catalogue, resource_roles(found, catalogue))
+    plan, found = with_task_runner(plan, found, task_runner)
+    return Flow(plan, found, catalogue=catalogue, files=files)
 
 
 class Flow:
@@ -61,13 +74,17 @@ class Flow:
         *,
         catalogue: Catalogue | None = None,
         pool: ResourcePool | None = None,
+        files: Mapping[Path, bytes] | None = None,
     ) -> None:
         self.plan = plan
         self.project = project or Project(folder=Path(plan.file).resolve().parent)
         self.catalogue = catalogue or installed_catalogue()
+        self.files = files
+        """What the plan was made of: every file that was read, with its content; None for a plan of other origin."""
         self.resources = PlanResources(plan, self.project, self.catalogue, pool or shared_pool())
-        self._cache = StepCache(self.project.folder / ".ragbraid" / "cache")
+        self.cache = StepCache(self.project.folder / ".ragbraid" / "cache")
         self._resources_are_there = False
+        self._maps: RemoteMaps | None = None
 
     def __repr__(self) -> str:
         return f"<Flow {self.name} ({self.plan.file})>"
@@ -146,12 +163,23 @@ class Flow:
                     resources=self.resources,
                     executor=executor,
                     listener=listener,
-                    cache=self._cache,
+                    cache=self.cache,
                     trace=trace,
+                    map_runner=self._map_runner(),
                 )
         except RagbraidError as error:
             redacted(error)
             raise
+
+    def _map_runner(self) -> MapRunner | None:
+        place = runner_place(self.plan, self.project)
+        if place is None:
+            return None
+        if self._maps is None or self._maps.place != place:
+            from ragbraid.flows.remote_maps import RemoteMaps
+
+            self._maps = RemoteMaps(self, place)
+        return self._maps
 
     def explain(self) -> str:
         """Return the table that says for every port of every step where its value comes from."""
@@ -187,6 +215,7 @@ class Flow:
         if self._resources_are_there:
             return
         sentences = check_resources(self.plan, self.project, self.catalogue, secrets=True)
+        sentences += task_runner_problems(self.plan, self.project, self.catalogue, here=True)
         if sentences:
             raise SettingsError("\n".join(sentences))
         self._resources_are_there = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragbraid.flows.cli_output import is_terminal, print_json
-from ragbraid.flows.cli_params import flows_argument, json_option, profile_option, project_option
+from ragbraid.flows.cli_params import flows_argument, json_option, profile_option, project_option, task_runner_option
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _WOULD = {"create": "would be deployed", "update": "would be updated", "nothing"
 @click.option("--timezone", help="The time zone of --cron, such as Europe/Paris.  [default: UTC]")
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
 @click.option("--diff", is_flag=True, help="Say what would change, and change nothing.")
+@task_runner_option
 @profile_option
 @project_option
 @json_option
@@ -37,6 +38,7 @@ def deploy(
     timezone: str | None,
     tags: tuple[str, ...],
     diff: bool,
+    task_runner: str | None,
     profile: str | None,
     project: Path | None,
     as_json: bool,
@@ -49,7 +51,7 @@ def deploy(
     from ragbraid.flows.deployments import Target, load_specs, notes_on, read_schedule
 
     target = Target(pool, read_schedule(cron, timezone), tags)
-    specs = [spec for _, spec in load_specs(flows, target, profile=profile, project=project)]
+    specs = [spec for _, spec in load_specs(flows, target, profile=profile, project=project, task_runner=task_runner)]
 
     from ragbraid.flows import prefect_deploy
     from ragbraid.flows.loops import run_to_end

@@ -34,6 +34,12 @@ profile_option = click.option("--profile", help="The profile of ragbraid.toml to
 project_option = click.option(
     "--project", type=click.Path(path_type=Path), help="The project file, instead of the nearest ragbraid.toml."
 )
+task_runner_option = click.option(
+    "--task-runner",
+    metavar="NAME",
+    help="Who runs the items of maps, instead of the flow's own task_runner: threads (this process), dask, ray, or with "
+    "an address dask=tcp://scheduler:8786.",
+)
 input_option = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input of the flow; may be repeated."
 )

@@ -18,6 +18,7 @@ from ragbraid.flows.cli_params import (
     json_option,
     profile_option,
     project_option,
+    task_runner_option,
     with_options,
 )
 from ragbraid.flows.cli_progress import ProgressBars
@@ -42,6 +43,7 @@ _options = with_options(
         help="auto: as a Prefect flow run where a Prefect API is configured (PREFECT_API_URL or a Prefect profile), "
         "else in this process.",
     ),
+    task_runner_option,
     profile_option,
     project_option,
     click.option(
@@ -85,6 +87,7 @@ def _run(
     inputs: tuple[str, ...],
     inputs_file: Path | None,
     engine: Engine,
+    task_runner: str | None,
     profile: str | None,
     project: Path | None,
     trace_file: Path | None,
@@ -95,7 +98,7 @@ def _run(
     from ragbraid.flows.api import load
     from ragbraid.flows.trace import Trace
 
-    loaded = load(flow, profile=profile, project=project)
+    loaded = load(flow, profile=profile, project=project, task_runner=task_runner)
     values = _checked_inputs(loaded, parse_inputs(loaded.plan, inputs, inputs_file))
     trace = Trace()
     try:

@@ -13,7 +13,7 @@ from uuid import UUID
 import click
 
 from ragbraid.flows.cli_errors import INTERRUPTED
-from ragbraid.flows.cli_params import flows_argument, profile_option, project_option
+from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, task_runner_option
 
 if TYPE_CHECKING:
     from ragbraid.flows.api import Flow
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), default=8, show_default=True, help="How many runs may be under way at once."
 )
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
+@task_runner_option
 @profile_option
 @project_option
 def serve(
-    flows: tuple[Path, ...], limit: int, tags: tuple[str, ...], profile: str | None, project: Path | None
+    flows: tuple[Path, ...],
+    limit: int,
+    tags: tuple[str, ...],
+    task_runner: str | None,
+    profile: str | None,
+    project: Path | None,
 ) -> None:
     """Offer flows in the Prefect UI and run in this process what is started there or comes due.
 
@@ -38,7 +44,9 @@ def serve(
     """
     from ragbraid.flows.deployments import Target, load_specs
 
-    loaded = load_specs(flows, Target(tags=tags, served=True), profile=profile, project=project)
+    loaded = load_specs(
+        flows, Target(tags=tags, served=True), profile=profile, project=project, task_runner=task_runner
+    )
 
     from ragbraid.flows import prefect_deploy
     from ragbraid.flows.loops import run_to_end

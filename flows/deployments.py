@@ -21,6 +21,7 @@ from ragbraid.flows.flow_files import load_all, refuse_twins
 from ragbraid.flows.form_schema import form_schema
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.resources import check_resources
+from ragbraid.flows.task_runners import task_runner_problems
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
@@ -72,7 +73,12 @@ class Change:
 
 
 def load_specs(
-    paths: Sequence[Path], target: Target, *, profile: str | None = None, project: Path | None = None
+    paths: Sequence[Path],
+    target: Target,
+    *,
+    profile: str | None = None,
+    project: Path | None = None,
+    task_runner: str | None = None,
 ) -> list[tuple[Flow, DeploymentSpec]]:
     """Check flow files and return what to register for them, all or nothing.
 
@@ -81,7 +87,7 @@ def load_specs(
         SettingsError: two flows have one name, a schedule meets an input without a default, something is not bound, a
             secret would travel, or a flow has no pool to run in.
     """
-    loaded = load_all(paths, partial(load_with_bundle, profile=profile, project=project))
+    loaded = load_all(paths, partial(load_with_bundle, profile=profile, project=project, task_runner=task_runner))
     refuse_twins([flow.plan for flow, _ in loaded])
     return [(flow, _make_spec(flow, bundle, target)) for flow, bundle in loaded]
 
@@ -119,8 +125,9 @@ def changes_between(before: DeploymentSpec, after: DeploymentSpec) -> list[Chang
     changes += _mapping_changes("file", old.files, new.files)
     changes += _mapping_changes("resource", old.resources, new.resources)
     changes += _mapping_changes("local module", old.modules, new.modules)
+    changes += _mapping_changes("address of", old.task_runners, new.task_runners)
     for part in fields(Bundle):
-        if part.name in ("folder", "flow", "profile", "ragbraid") and getattr(old, part.name) != getattr(
+        if part.name in ("folder", "flow", "profile", "ragbraid", "task_runner") and getattr(old, part.name) != getattr(
             new, part.name
         ):
             changes.append(Change(part.name, str(getattr(old, part.name)), str(getattr(new, part.name))))
@@ -140,7 +147,9 @@ def notes_on(spec: DeploymentSpec) -> list[str]:
 def _make_spec(flow: Flow, bundle: Bundle, target: Target) -> DeploymentSpec:
     plan = flow.plan
     refuse_reserved_inputs(plan)
-    if sentences := check_resources(plan, flow.project, flow.catalogue, secrets=target.served):
+    sentences = check_resources(plan, flow.project, flow.catalogue, secrets=target.served)
+    sentences += task_runner_problems(plan, flow.project, flow.catalogue, here=target.served)
+    if sentences:
         raise SettingsError("\n".join(sentences))
     schedule = target.schedule or plan.deploy.schedule
     if schedule is not None and (missing := [spec.name for spec in plan.inputs if spec.required]):
