@@ -232,7 +232,7 @@ def _packed_results(ready: _Ready, path: str, first: int, results: Sequence[tupl
     pack = ready.opened.parcels.pack
     try:
         return pack(list(results))
-    except Exception:  # noqa: BLE001 - a value may raise anything; found below
+    except Exception:
         for number, result in enumerate(results, start=first + 1):
             try:
                 pack(result)
