@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ragbraid.dsl.bind import bind_expected
 from ragbraid.dsl.bodies import BodyDraft, MakeBlock, bind_body, bind_values, build_body, close_body, draft_body
-from ragbraid.dsl.calls import make_record
+from ragbraid.dsl.calls import record_type
 from ragbraid.dsl.conditions import bind_condition
 from ragbraid.dsl.draft import Draft
 from ragbraid.dsl.inputs import read_declared_type
@@ -49,7 +49,7 @@ class LoopDraft:
         """Read the types of the states, which make the type of the output."""
         for state in self.decl.carry:
             self.types[state.name.text] = read_declared_type(state, known.catalogue, self.around.report)
-        self.record = make_record(f"{self.draft.name}_output", self._fields())
+        self.record = record_type(f"{self.draft.name}_output", self._fields())
         return self.record
 
     def begin(self, known: Known) -> Any:

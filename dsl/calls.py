@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-
-from pydantic import ConfigDict, create_model
 
 from ragbraid.dsl.plan import (
     AnyStep,
@@ -27,19 +24,14 @@ from ragbraid.dsl.plan import (
     Step,
     Switch,
 )
+from ragbraid.dsl.records import make_record
 from ragbraid.dsl.scope import POISON
 from ragbraid.registry.node import NodeContract, Port, ResourceNeed
 
-RECORD_CONFIG = ConfigDict(arbitrary_types_allowed=True, frozen=True, protected_namespaces=())
 
-
-def make_record(name: str, fields: Mapping[str, Any]) -> type[Any]:
-    """Return a frozen model, `FindOutput` for `find_output`; the type of what is wrong itself becomes `any`."""
-    typed: dict[str, Any] = {key: (Any if type_ is POISON else type_, ...) for key, type_ in fields.items()}
-    made: type[Any] = create_model(
-        "".join(part.capitalize() for part in re.split(r"\W|_", name)), __config__=RECORD_CONFIG, **typed
-    )
-    return made
+def record_type(name: str, fields: Mapping[str, Any]) -> type[Any]:
+    """Return the model of several outputs; the type of what is wrong itself becomes `any`."""
+    return make_record(name, {key: Any if type_ is POISON else type_ for key, type_ in fields.items()})
 
 
 def contract_of_flow(plan: Plan) -> NodeContract:
@@ -49,7 +41,7 @@ def contract_of_flow(plan: Plan) -> NodeContract:
     """
     ports = tuple(_port(spec) for spec in plan.inputs)
     needs = tuple(ResourceNeed(name, role) for name, role in plan.roles.items() if name not in plan.resources)
-    output = plan.output_types[""] if plan.single_output else make_record(f"{plan.name}_output", plan.output_types)
+    output = plan.output_types[""] if plan.single_output else record_type(f"{plan.name}_output", plan.output_types)
     return NodeContract(
         name=plan.name,
         version=1,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 from zoneinfo import available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from ragbraid.dsl.durations import parse_duration
 from ragbraid.dsl.keys import check_keys, quote_hint
-from ragbraid.dsl.plan import Body, Deploy, InputSpec, Limits, Schedule
+from ragbraid.dsl.plan import Body, Deploy, InputSpec, Limits, Schedule, TaskRunner, Visible
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ragbraid.dsl.walk import map_steps
@@ -20,8 +20,8 @@ from ragbraid.registry.suggest import did_you_mean
 
 LIMIT_KEYS = ("seconds", "llm_calls", "tokens")
 DEPLOY_KEYS = ("schedule", "work_pool", "concurrency", "visible", "tags", "task_runner")
-VISIBLE = ("steps", "blocks", "flow")
-TASK_RUNNERS = ("threads", "dask", "ray")
+VISIBLE: tuple[Visible, ...] = get_args(Visible)
+TASK_RUNNERS: tuple[TaskRunner, ...] = get_args(TaskRunner)
 
 
 def read_limits(node: MappingNode | None, report: Report) -> Limits:

@@ -329,6 +329,14 @@ class Schedule:
     timezone: str = "UTC"
 
 
+Visible = Literal["steps", "blocks", "flow"]
+"""What of a flow becomes a task run: every step that runs a node, every step and block of its own body, or nothing."""
+
+
+TaskRunner = Literal["threads", "dask", "ray"]
+"""Whose processes run the items of a map; `threads` is the process of the run itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deploy:
     """The `deploy` section of a flow."""
@@ -336,10 +344,9 @@ class Deploy:
     schedule: Schedule | None = None
     work_pool: str | None = None
     concurrency: int | None = None
-    visible: Literal["steps", "blocks", "flow"] = "steps"
+    visible: Visible = "steps"
     tags: tuple[str, ...] = ()
-    task_runner: Literal["threads", "dask", "ray"] = "threads"
-    """Whose processes run the items of a map; `threads` is the process of the run itself."""
+    task_runner: TaskRunner = "threads"
 
 
 @dataclass(frozen=True, slots=True)

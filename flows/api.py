@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ragbraid.dsl.files import files_noted
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.flows.cache import StepCache
 from ragbraid.flows.compiled import compile_plan
 from ragbraid.flows.loops import run_to_end
@@ -17,7 +18,7 @@ from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
 from ragbraid.flows.runner import Listener, MapRunner, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
-from ragbraid.flows.task_runners import runner_place, task_runner_problems, with_task_runner
+from ragbraid.flows.task_runners import choose_task_runner, runner_place, task_runner_problems
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.context import project_folder
 from ragbraid.registry.errors import RagbraidError, SettingsError
@@ -31,25 +32,17 @@ if TYPE_CHECKING:
 Engine = Literal["inline", "prefect", "auto"]
 
 
-def load(
-    path: str | Path,
-    *,
-    profile: str | None = None,
-    project: str | Path | None = None,
-    task_runner: str | None = None,
-) -> Flow:
+def load(path: str | Path, *, profile: str | None = None, project: str | Path | None = None) -> Flow:
     """Read, check and compile a flow file.
 
     Args:
         path: the YAML file.
         profile: the profile of the project file to use; else `RAGBRAID_PROFILE`, else the file's own.
         project: the project file to use; else the nearest `ragbraid.toml` beside the flow or above it.
-        task_runner: who runs the items of maps, instead of the flow's own `task_runner`: `threads`, `dask`, `ray`, or
-            with an address `dask=tcp://scheduler:8786`.
 
     Raises:
         FlowError: the file has mistakes; holds all of them.
-        SettingsError: the project file is wrong, or there is no such task runner.
+        SettingsError: the project file is wrong.
     """
     from ragbraid.dsl.compile import load_plan
 
@@ -57,7 +50,6 @@ def load(
     catalogue = project_catalogue(found)
     with files_noted() as files:
         plan = load_plan(path, catalogue, resource_roles(found, catalogue))
-    plan, found = with_task_runner(plan, found, task_runner)
     return Flow(plan, found, catalogue=catalogue, files=files)
 
 
@@ -170,6 +162,24 @@ class Flow:
         except RagbraidError as error:
             redacted(error)
             raise
+
+    def with_visible(self, visible: Visible) -> Flow:
+        """Return the flow with another answer to what of it is a task run: `steps`, `blocks`, or the `flow` alone."""
+        return self._changed(replace(self.plan, deploy=replace(self.plan.deploy, visible=visible)), self.project)
+
+    def with_task_runner(self, task_runner: str) -> Flow:
+        """Return the flow with another answer to who runs the items of its maps.
+
+        Args:
+            task_runner: `threads`, `dask` or `ray`; with an address `dask=tcp://scheduler:8786`.
+
+        Raises:
+            SettingsError: there is no such task runner.
+        """
+        return self._changed(*choose_task_runner(self.plan, self.project, task_runner))
+
+    def _changed(self, plan: Plan, project: Project) -> Flow:
+        return Flow(plan, project, catalogue=self.catalogue, files=self.files)
 
     def _map_runner(self) -> MapRunner | None:
         place = runner_place(self.plan, self.project)

@@ -21,13 +21,12 @@ from typing import Any
 
 from ragbraid.dsl.compile import load_plan
 from ragbraid.dsl.files import files_given
-from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.api import Flow, load
 from ragbraid.flows.project import Project, ResourceEntry, local_module_name, project_catalogue
 from ragbraid.flows.resources import BoundResource, bind_resource, is_bound, resource_roles
 from ragbraid.flows.secrets import has_reference
-from ragbraid.flows.task_runners import with_task_runner
 from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import SettingsError
 
@@ -57,11 +56,13 @@ class Bundle:
     modules: Mapping[str, str]
     """Local node modules that the flow needs, each with a digest of its content."""
     profile: str | None = None
+    visible: Visible | None = None
+    """What of it is a task run, where the deployment says another than the flow."""
     ragbraid: str = installed_version("ragbraid")
-    task_runner: str = "threads"
-    """Who runs the items of maps."""
+    task_runner: str | None = None
+    """Who runs the items of maps, where the deployment says another than the flow."""
     task_runners: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of task runners by their names."""
+    """Addresses of the project's task runners by their names."""
 
     def pack(self, limit: int = MAX_BYTES) -> str:
         """Return the bundle as text of letters, digits and `+/=`.
@@ -100,11 +101,7 @@ class Bundle:
 
 
 def load_with_bundle(
-    path: str | Path,
-    *,
-    profile: str | None = None,
-    project: str | Path | None = None,
-    task_runner: str | None = None,
+    path: str | Path, *, profile: str | None = None, project: str | Path | None = None
 ) -> tuple[Flow, Bundle]:
     """Load a flow, and everything that it was made of; see `ragbraid.load`.
 
@@ -112,7 +109,7 @@ def load_with_bundle(
         FlowError: the file has mistakes.
         SettingsError: the project file is wrong, or a secret stands where it would travel.
     """
-    flow = load(Path(os.path.abspath(path)), profile=profile, project=project, task_runner=task_runner)
+    flow = load(Path(os.path.abspath(path)), profile=profile, project=project)
     return flow, bundle_of(flow)
 
 
@@ -159,8 +156,9 @@ def open_bundle(bundle: Bundle) -> Flow:
             f"`{plan.name}` was deployed from {folder}, which is not here, and {needed} lies in it",
             hint=f"set {FOLDER_VARIABLE} to the folder that its relative paths start from on this machine",
         )
-    plan, project = with_task_runner(plan, project, bundle.task_runner)
-    return Flow(plan, project, catalogue=catalogue, files=contents)
+    flow = Flow(plan, project, catalogue=catalogue, files=contents)
+    flow = flow if bundle.task_runner is None else flow.with_task_runner(bundle.task_runner)
+    return flow if bundle.visible is None else flow.with_visible(bundle.visible)
 
 
 def differences_here(bundle: Bundle) -> list[str]:
@@ -197,7 +195,6 @@ def _make_bundle(flow: Flow, seen: Mapping[Path, bytes], goes_to: str) -> Bundle
         },
         modules={_relative(path, folder): _digest(path) for path in _modules_of(flow)},
         profile=flow.project.profile,
-        task_runner=flow.plan.deploy.task_runner,
         task_runners=dict(flow.project.task_runners),
     )
 

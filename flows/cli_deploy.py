@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragbraid.flows.cli_output import is_terminal, print_json
-from ragbraid.flows.cli_params import flows_argument, json_option, profile_option, project_option, task_runner_option
+from ragbraid.flows.cli_params import (
+    flows_argument,
+    json_option,
+    profile_option,
+    project_option,
+    task_runner_option,
+    visible_option,
+)
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Visible
     from ragbraid.flows.prefect_deploy import Step
 
 _DONE = {"create": "deployed", "update": "updated", "nothing": "unchanged"}
@@ -26,8 +34,9 @@ _WOULD = {"create": "would be deployed", "update": "would be updated", "nothing"
 @click.option("--cron", help='When to run, instead of the flow\'s own schedule: five fields such as "0 3 * * *".')
 @click.option("--timezone", help="The time zone of --cron, such as Europe/Paris.  [default: UTC]")
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
-@click.option("--diff", is_flag=True, help="Say what would change, and change nothing.")
+@visible_option
 @task_runner_option
+@click.option("--diff", is_flag=True, help="Say what would change, and change nothing.")
 @profile_option
 @project_option
 @json_option
@@ -37,8 +46,9 @@ def deploy(
     cron: str | None,
     timezone: str | None,
     tags: tuple[str, ...],
-    diff: bool,
+    visible: Visible | None,
     task_runner: str | None,
+    diff: bool,
     profile: str | None,
     project: Path | None,
     as_json: bool,
@@ -50,8 +60,8 @@ def deploy(
     """
     from ragbraid.flows.deployments import Target, load_specs, notes_on, read_schedule
 
-    target = Target(pool, read_schedule(cron, timezone), tags)
-    specs = [spec for _, spec in load_specs(flows, target, profile=profile, project=project, task_runner=task_runner)]
+    target = Target(pool, read_schedule(cron, timezone), tags, visible, task_runner)
+    specs = [spec for _, spec in load_specs(flows, target, profile=profile, project=project)]
 
     from ragbraid.flows import prefect_deploy
     from ragbraid.flows.loops import run_to_end

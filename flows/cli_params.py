@@ -37,8 +37,14 @@ project_option = click.option(
 task_runner_option = click.option(
     "--task-runner",
     metavar="NAME",
-    help="Who runs the items of maps, instead of the flow's own task_runner: threads (this process), dask, ray, or with "
-    "an address dask=tcp://scheduler:8786.",
+    help="Who runs the items of maps, instead of what the flow says: threads (this process), dask, ray, or with an "
+    "address dask=tcp://scheduler:8786.",
+)
+visible_option = click.option(
+    "--visible",
+    type=click.Choice(["steps", "blocks", "flow"]),
+    help="What is a task run in Prefect, instead of what the flow says: every step, the steps and blocks of the flow's "
+    "own level, or the flow alone. Each task run costs the server.",
 )
 input_option = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input of the flow; may be repeated."

@@ -19,6 +19,7 @@ from ragbraid.flows.cli_params import (
     profile_option,
     project_option,
     task_runner_option,
+    visible_option,
     with_options,
 )
 from ragbraid.flows.cli_progress import ProgressBars
@@ -27,6 +28,7 @@ from ragbraid.flows.cli_trace import page_option, prices_option, write_page
 from ragbraid.registry.errors import RunError
 
 if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Visible
     from ragbraid.flows.api import Engine, Flow
     from ragbraid.flows.trace import Trace
     from ragbraid.flows.trace_record import Prices
@@ -43,6 +45,7 @@ _options = with_options(
         help="auto: as a Prefect flow run where a Prefect API is configured (PREFECT_API_URL or a Prefect profile), "
         "else in this process.",
     ),
+    visible_option,
     task_runner_option,
     profile_option,
     project_option,
@@ -87,6 +90,7 @@ def _run(
     inputs: tuple[str, ...],
     inputs_file: Path | None,
     engine: Engine,
+    visible: Visible | None,
     task_runner: str | None,
     profile: str | None,
     project: Path | None,
@@ -98,7 +102,11 @@ def _run(
     from ragbraid.flows.api import load
     from ragbraid.flows.trace import Trace
 
-    loaded = load(flow, profile=profile, project=project, task_runner=task_runner)
+    loaded = load(flow, profile=profile, project=project)
+    if visible is not None:
+        loaded = loaded.with_visible(visible)
+    if task_runner is not None:
+        loaded = loaded.with_task_runner(task_runner)
     values = _checked_inputs(loaded, parse_inputs(loaded.plan, inputs, inputs_file))
     trace = Trace()
     try:

@@ -13,9 +13,10 @@ from uuid import UUID
 import click
 
 from ragbraid.flows.cli_errors import INTERRUPTED
-from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, task_runner_option
+from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, task_runner_option, visible_option
 
 if TYPE_CHECKING:
+    from ragbraid.dsl.plan import Visible
     from ragbraid.flows.api import Flow
     from ragbraid.flows.prefect_deploy import Step
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), default=8, show_default=True, help="How many runs may be under way at once."
 )
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
+@visible_option
 @task_runner_option
 @profile_option
 @project_option
@@ -33,6 +35,7 @@ def serve(
     flows: tuple[Path, ...],
     limit: int,
     tags: tuple[str, ...],
+    visible: Visible | None,
     task_runner: str | None,
     profile: str | None,
     project: Path | None,
@@ -45,7 +48,10 @@ def serve(
     from ragbraid.flows.deployments import Target, load_specs
 
     loaded = load_specs(
-        flows, Target(tags=tags, served=True), profile=profile, project=project, task_runner=task_runner
+        flows,
+        Target(tags=tags, visible=visible, task_runner=task_runner, served=True),
+        profile=profile,
+        project=project,
     )
 
     from ragbraid.flows import prefect_deploy

@@ -6,14 +6,14 @@ Nothing here imports prefect; `ragbraid.flows.prefect_deploy` does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
 from ragbraid.dsl.deploy import is_cron
-from ragbraid.dsl.plan import Schedule
+from ragbraid.dsl.plan import Schedule, Visible
 from ragbraid.flows.api import Flow
 from ragbraid.flows.bundle import Bundle, load_with_bundle
 from ragbraid.flows.deployed import VERSION_LENGTH
@@ -33,6 +33,8 @@ class Target:
     work_pool: str | None = None
     schedule: Schedule | None = None
     tags: tuple[str, ...] = ()
+    visible: Visible | None = None
+    task_runner: str | None = None
     served: bool = False
     """Whether `ragbraid serve` runs them itself, whatever pool their files name."""
 
@@ -73,12 +75,7 @@ class Change:
 
 
 def load_specs(
-    paths: Sequence[Path],
-    target: Target,
-    *,
-    profile: str | None = None,
-    project: Path | None = None,
-    task_runner: str | None = None,
+    paths: Sequence[Path], target: Target, *, profile: str | None = None, project: Path | None = None
 ) -> list[tuple[Flow, DeploymentSpec]]:
     """Check flow files and return what to register for them, all or nothing.
 
@@ -87,8 +84,14 @@ def load_specs(
         SettingsError: two flows have one name, a schedule meets an input without a default, something is not bound, a
             secret would travel, or a flow has no pool to run in.
     """
-    loaded = load_all(paths, partial(load_with_bundle, profile=profile, project=project, task_runner=task_runner))
+    loaded = load_all(paths, partial(load_with_bundle, profile=profile, project=project))
     refuse_twins([flow.plan for flow, _ in loaded])
+    if target.visible is not None:
+        chosen = target.visible
+        loaded = [(flow.with_visible(chosen), replace(bundle, visible=chosen)) for flow, bundle in loaded]
+    if target.task_runner is not None:
+        runner = target.task_runner
+        loaded = [(flow.with_task_runner(runner), replace(bundle, task_runner=runner)) for flow, bundle in loaded]
     return [(flow, _make_spec(flow, bundle, target)) for flow, bundle in loaded]
 
 
@@ -125,12 +128,12 @@ def changes_between(before: DeploymentSpec, after: DeploymentSpec) -> list[Chang
     changes += _mapping_changes("file", old.files, new.files)
     changes += _mapping_changes("resource", old.resources, new.resources)
     changes += _mapping_changes("local module", old.modules, new.modules)
-    changes += _mapping_changes("address of", old.task_runners, new.task_runners)
-    for part in fields(Bundle):
-        if part.name in ("folder", "flow", "profile", "ragbraid", "task_runner") and getattr(old, part.name) != getattr(
-            new, part.name
-        ):
-            changes.append(Change(part.name, str(getattr(old, part.name)), str(getattr(new, part.name))))
+    changes += _mapping_changes("task runner", old.task_runners, new.task_runners)
+    changes += [
+        Change(part, _shown(getattr(old, part)), _shown(getattr(new, part)))
+        for part in ("folder", "flow", "profile", "visible", "task_runner", "ragbraid")
+        if getattr(old, part) != getattr(new, part)
+    ]
     return changes
 
 

@@ -1,7 +1,7 @@
 """Values on their way between processes: pickled so that the models which a plan makes for itself arrive as its own.
 
 The output of a loop, and of a flow with several outputs, is a model that is made while the plan is compiled. Each process
-has its own; what travels is the model's number in the plan.
+has its own; what travels is the model's number in the plan, so that it is one of the plan's own models everywhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragbraid.dsl.plan import Plan
+from ragbraid.dsl.records import Record
 from ragbraid.dsl.walk import records_of
 from ragbraid.flows.frames import UNSET, Frame
 
@@ -66,6 +67,10 @@ def outside_frame(values: Outside) -> Frame:
     return frame
 
 
+def _made(record: type[Record], values: Mapping[str, Any]) -> Record:
+    return record.model_construct(**values)
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, buffer: io.BytesIO, numbers: Mapping[type[Any], int]) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
@@ -73,6 +78,11 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> int | None:
         return self._numbers.get(obj) if isinstance(obj, type) else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) not in self._numbers:
+            return NotImplemented
+        return _made, (type(obj), {name: getattr(obj, name) for name in type(obj).model_fields})
 
 
 class _Unpickler(pickle.Unpickler):

@@ -178,7 +178,7 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     await _name_run(plan, context, given)
     flow.check_resources()
     delivery = _delivery.get() or _Delivery()
-    executor = None if plan.deploy.visible == "flow" else tasks.executor(str(context.flow_run.id))
+    executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
     try:
         with _delivered_to(None):  # a node may run a flow of its own, whose result is not this one's

@@ -20,9 +20,9 @@ from prefect.context import TaskRunContext
 from prefect.task_engine import TaskRunTimeoutError, run_task_async
 from prefect.utilities.annotations import quote
 
-from ragbraid.dsl.plan import Body, Plan, Retry, Step
+from ragbraid.dsl.plan import AnyStep, Body, Plan, Retry, Step
 from ragbraid.dsl.walk import inner_bodies
-from ragbraid.flows.cache import NoStableFormError, result_key
+from ragbraid.flows.cache import NoStableFormError, canonical, result_key
 from ragbraid.flows.resources import PlanResources
 from ragbraid.flows.secrets import redacted
 from ragbraid.registry.context import report_note
@@ -53,22 +53,23 @@ class StepTasks:
         self._tasks: dict[int, Task[..., Any]] = {}
         self._upstream = dict(_upstream(plan.body))
 
-    def executor(self, run_id: str) -> TaskRunExecutor:
-        """Return the executor of one flow run."""
-        return TaskRunExecutor(self, run_id)
+    def executor(self, run_id: str) -> TaskRunExecutor | None:
+        """Return the executor of one flow run, or None where nothing of the flow is a task run."""
+        visible = self._plan.deploy.visible
+        return None if visible == "flow" else TaskRunExecutor(self, run_id, takes_blocks=visible == "blocks")
 
-    def task_of(self, step: Step) -> Task[..., Any]:
+    def task_of(self, step: AnyStep) -> Task[..., Any]:
         """Return the task of a step, with the retries, timeout and expiry that its policy asks for."""
         task = self._tasks.get(id(step))
         if task is None:
             task = self._tasks[id(step)] = _make_task(step)
         return task
 
-    def upstream_of(self, step: Step) -> tuple[str, ...]:
+    def upstream_of(self, step: AnyStep) -> tuple[str, ...]:
         """Return the names of the steps beside it whose output a step reads."""
         return self._upstream.get(id(step), ())
 
-    async def key_of(self, step: Step, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
+    async def key_of(self, step: AnyStep, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
         """Return the key under which the step's result is kept, or None where it can have none.
 
         Prefect's own key hashes a function's source, and so takes two nodes made by one factory for one. This one names
@@ -77,6 +78,8 @@ class StepTasks:
         A cached step's key outlives the run and so holds the fingerprints of its resources; any other step's key holds
         the flow run's id, so that a retried run repeats only what had not finished.
         """
+        if not isinstance(step, Step):
+            return self._key_of_block(path, inputs, run_id)
         lasting = step.policy.cache_seconds is not None
         try:
             prints = await asyncio.to_thread(self._fingerprints, step) if lasting else []
@@ -89,6 +92,13 @@ class StepTasks:
             return None
         function = step.node.function
         return _digest([path, function.__module__, function.__qualname__, "" if lasting else run_id, content])
+
+    def _key_of_block(self, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
+        """Return the key of a block within its run: everything inside it is part of the plan's hash."""
+        try:
+            return _digest([path, self._plan.hash, run_id, json.dumps(canonical(inputs))])
+        except NoStableFormError:
+            return None
 
     def _fingerprints(self, step: Step) -> list[tuple[str, str]]:
         roles = self._plan.roles
@@ -105,17 +115,24 @@ def _upstream(body: Body) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 class TaskRunExecutor:
-    """A `StepExecutor` that gives every step of one flow run a task run of its own."""
+    """A `StepExecutor` that gives every step of one flow run a task run of its own.
+
+    Args:
+        tasks: the tasks of the plan.
+        run_id: the flow run's id.
+        takes_blocks: whether a block is one task run, which costs the server the same however much it holds.
+    """
 
     handles_policies = True
 
-    def __init__(self, tasks: StepTasks, run_id: str) -> None:
+    def __init__(self, tasks: StepTasks, run_id: str, *, takes_blocks: bool) -> None:
+        self.takes_blocks = takes_blocks
         self._tasks = tasks
         self._run_id = run_id
         self._task_runs: dict[str, UUID] = {}
 
     async def execute(
-        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
+        self, step: AnyStep, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
     ) -> Any:
         """Run one step as a task run: see `ragbraid.flows.runner.StepExecutor`."""
         key = await self._tasks.key_of(step, path, inputs, self._run_id)
@@ -138,7 +155,7 @@ class TaskRunExecutor:
                 )
             except TaskRunTimeoutError:
                 raise ServiceError(
-                    f"`{path}` ({step.node.name}) did not finish within {step.policy.timeout_seconds:g} s",
+                    f"`{path}` ({step.label}) did not finish within {step.policy.timeout_seconds:g} s",
                     kind="timeout",
                     step=path,
                 ) from None
@@ -153,14 +170,15 @@ async def _run_step(inputs: Mapping[str, Any]) -> Any:
         raise
 
 
-def _make_task(step: Step) -> Task[..., Any]:
+def _make_task(step: AnyStep) -> Task[..., Any]:
     policy = step.policy
     lifetime = policy.cache_seconds
+    reference = step.node.reference if isinstance(step, Step) else step.label
     task: Task[..., Any] = Task(
         _run_step,
         name=step.path,
-        description=step.about or step.node.about,
-        version=step.node.reference,
+        description=step.about or (step.node.about if isinstance(step, Step) else None),
+        version=reference,
         task_run_name=_task_run_name,
         cache_key_fn=_cache_key,
         cache_expiration=None if lifetime is None or isinf(lifetime) else timedelta(seconds=lifetime),
@@ -171,7 +189,7 @@ def _make_task(step: Step) -> Task[..., Any]:
         timeout_seconds=policy.timeout_seconds,
     )
     # All tasks are made of one function; without keys of their own they would be one task to Prefect.
-    task.task_key = f"{step.node.reference}-{step.path}"
+    task.task_key = f"{reference}-{step.path}"
     return task
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ragbraid.dsl.plan import Step
+from ragbraid.dsl.plan import AnyStep
 from ragbraid.registry.context import StepStatus
 
 if TYPE_CHECKING:
@@ -50,8 +50,13 @@ class StepExecutor(Protocol):
         """Whether retry, timeout and cache are its own business; `when`, `ensure` and `on_error` never are."""
         ...
 
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether a block is one execution, its own policy included, with everything inside it; else its steps are."""
+        ...
+
     async def execute(
-        self, step: Step, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
+        self, step: AnyStep, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
     ) -> Any:
         """Return the step's output, by awaiting `call()` or from a cache of its own.
 
@@ -60,7 +65,8 @@ class StepExecutor(Protocol):
             path: the step's name in this run, such as `interleave[2].think`.
             call: makes one attempt: looks the resources up, runs the node, checks its output. It may be awaited
                 again for a retry. What it raises is always a RagbraidError whose `kind` decides about retries.
-            inputs: the checked values of the step's ports, without resources. Read only.
+            inputs: the checked values of the step's ports, without resources; of a block, what it reads of its
+                surroundings, by slot. Read only.
         """
         ...
 

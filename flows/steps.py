@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -77,6 +78,12 @@ class Run:
         self._opened: dict[tuple[str, str], Any] = {}
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+
+    def without_executor(self) -> Run:
+        """Return the same run for what is inside an execution: its steps are run here and now."""
+        inner = copy.copy(self)
+        inner.executor = None
+        return inner
 
     def begin(self, entry: StepTrace) -> None:
         """Tell the listener that a step starts, and connect the step's own reports."""
@@ -200,14 +207,21 @@ async def _produce(step: CompiledStep, entry: StepTrace, frame: Frame, run: Run)
 async def _run_block(step: CompiledBlock, entry: StepTrace, frame: Frame, run: Run) -> Any:
     """Get a block's output, with the retries and the timeout that its policy asks for."""
     entry.attempts = 0
+    executor = run.executor if run.executor is not None and run.executor.takes_blocks else None
+    inner = run if executor is None else run.without_executor()
 
     async def attempt() -> Any:
         entry.attempts += 1
         entry.status = None
-        return await run_block(step.block, frame, run, entry)
+        return await run_block(step.block, frame, inner, entry)
 
-    policy = step.policy
-    value = await with_retries(attempt, policy.retry, policy.timeout_seconds, entry)
+    if executor is None:
+        policy = step.policy
+        value = await with_retries(attempt, policy.retry, policy.timeout_seconds, entry)
+    else:
+        reads = {str(slot): frame.values[slot] for slot in sorted(step.step.needs)}
+        value = await executor.execute(step.step, entry.path, attempt, reads)
+        entry.cached = not entry.attempts
     enter_step(entry)
     return _ensured(step, entry, frame, value)
 

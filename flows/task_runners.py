@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Any
+from typing import get_args
 
-from ragbraid.dsl.deploy import TASK_RUNNERS
-from ragbraid.dsl.plan import BlockStep, Map, Plan
+from ragbraid.dsl.plan import BlockStep, Map, Plan, TaskRunner
 from ragbraid.dsl.walk import map_steps, node_steps
 from ragbraid.flows.project import Project
 from ragbraid.flows.resources import bind_resource, is_bound
@@ -18,6 +17,7 @@ from ragbraid.registry.catalogue import Catalogue
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
+_NAMES: tuple[TaskRunner, ...] = get_args(TaskRunner)
 _PACKAGES = {"dask": "prefect_dask", "ray": "prefect_ray"}
 
 
@@ -25,7 +25,7 @@ _PACKAGES = {"dask": "prefect_dask", "ray": "prefect_ray"}
 class RunnerPlace:
     """A task runner and the address of its cluster; without one, processes are started on this machine."""
 
-    name: str
+    name: TaskRunner
     address: str | None = None
 
 
@@ -35,30 +35,28 @@ def read_task_runner(text: str) -> RunnerPlace:
     Raises:
         SettingsError: there is no such task runner.
     """
-    name, _, address = text.partition("=")
-    if name not in TASK_RUNNERS:
-        listed = ", ".join(TASK_RUNNERS)
+    wanted, _, address = text.partition("=")
+    name = next((known for known in _NAMES if known == wanted), None)
+    if name is None:
+        listed = ", ".join(_NAMES)
         raise SettingsError(
-            f"there is no task runner `{name}`; choose one of {listed}", hint=did_you_mean(name, TASK_RUNNERS)
+            f"there is no task runner `{wanted}`; choose one of {listed}", hint=did_you_mean(wanted, _NAMES)
         )
     if address and name not in _PACKAGES:
         raise SettingsError(f"the task runner `{name}` has no address: it is the process of the run itself")
     return RunnerPlace(name, address or None)
 
 
-def with_task_runner(plan: Plan, project: Project, wanted: str | None) -> tuple[Plan, Project]:
-    """Return plan and project as if the flow named that task runner, see `read_task_runner`; None changes nothing.
+def choose_task_runner(plan: Plan, project: Project, wanted: str) -> tuple[Plan, Project]:
+    """Return plan and project as if the flow named that task runner, see `read_task_runner`.
 
     Raises:
         SettingsError: as `read_task_runner`.
     """
-    if wanted is None:
-        return plan, project
     place = read_task_runner(wanted)
-    name: Any = place.name
     if place.address is not None:
-        project = replace(project, task_runners=MappingProxyType({**project.task_runners, name: place.address}))
-    return replace(plan, deploy=replace(plan.deploy, task_runner=name)), project
+        project = replace(project, task_runners=MappingProxyType({**project.task_runners, place.name: place.address}))
+    return replace(plan, deploy=replace(plan.deploy, task_runner=place.name)), project
 
 
 def runner_place(plan: Plan, project: Project) -> RunnerPlace | None:

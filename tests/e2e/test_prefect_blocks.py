@@ -105,3 +105,83 @@ def test_a_failure_inside_blocks_names_its_place_in_the_state_of_the_run(project
     state = run_state(flow, text="a")
     assert state.is_failed()
     assert "`m[1].g.bad` failed with ValueError: cannot do x" in state.message
+
+
+def visible_task_runs(project: Project, visible: Any, expected: int) -> list[Any]:
+    return task_runs(project.flow(EVERY_BLOCK).with_visible(visible), expected, text="a")
+
+
+def test_at_blocks_a_block_is_one_task_run_with_the_edges_of_the_flow(project: Project) -> None:
+    runs = {run.name: run for run in visible_task_runs(project, "blocks", 4)}
+    assert sorted(runs) == ["interleave", "last", "parts", "route"]
+    upstream = {name: {given.id for given in run.task_inputs["inputs"]} for name, run in runs.items()}
+    assert upstream["route"] == {runs["interleave"].id, runs["parts"].id}
+    assert upstream["last"] == {runs["route"].id}
+
+
+def test_at_flow_nothing_is_a_task_run_and_every_level_gives_the_same_answer_and_trace(project: Project) -> None:
+    assert visible_task_runs(project, "flow", 0) == []
+    flow = project.flow(EVERY_BLOCK)
+    inline = flow.run_traced({"text": "a"})
+    for visible in ("blocks", "flow"):
+        result = flow.with_visible(visible).run_traced({"text": "a"}, engine="prefect")
+        assert result.outputs == inline.outputs
+        assert [(s.path, s.notes) for s in result.trace.steps] == [(s.path, s.notes) for s in inline.trace.steps]
+
+
+def test_at_blocks_a_retried_flow_run_repeats_no_finished_block(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        deploy: {visible: blocks}
+        nodes:
+          l:
+            loop:
+              carry: {said: str = $text}
+              nodes: {more: {use: mine.tag, text: $said}}
+              next: {said: $more}
+              max_steps: 3
+          sure: {use: mine.flaky, text: $l.said, failures: 1}
+        outputs: {sure: $sure, why: $l.stopped_by, steps: $l.steps}
+    """)
+    again = flow.prefect.with_options(retries=1)
+    assert asyncio.run(again(text="a")) == {"sure": "a!!!", "why": "max_steps", "steps": 3}
+    assert project.module(flow).COUNTS == {"tag": 3, "flaky": 2}
+
+
+def test_at_blocks_a_block_keeps_its_own_retries_timeout_and_replacement(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        deploy: {visible: blocks}
+        nodes:
+          again:
+            nodes: {sure: {use: mine.flaky, text: $text, failures: 1}}
+            output: $sure
+            retry: {attempts: 2, delay: 10ms}
+          late:
+            nodes: {never: {use: mine.stuck, text: $text}}
+            output: $never
+            timeout: 0.2s
+            on_error: {use: mine.tag, text: "instead"}
+        outputs: {again: $again, late: $late}
+    """)
+    result = flow.run_traced({"text": "a"}, engine="prefect")
+    project.module(flow).RELEASE.set()
+    assert result.outputs == {"again": "a", "late": "instead!"}
+    assert "`late` (group) did not finish within 0.2 s" in str(result.trace.step("late").error)
+
+
+def test_a_failure_inside_a_block_that_is_one_task_run_names_its_place(project: Project) -> None:
+    flow = project.flow("""
+        inputs: {text: str}
+        deploy: {visible: blocks}
+        nodes:
+          m:
+            map:
+              over: {letter: "${ ['x'] }"}
+              nodes: {bad: {use: mine.crash, text: $letter}}
+              output: $bad
+        outputs: $m
+    """)
+    state = run_state(flow, text="a")
+    assert state.is_failed()
+    assert "`m[1].bad` failed with ValueError: cannot do x" in state.message

@@ -332,7 +332,7 @@ def test_a_map_gives_what_it_gives_inline_and_its_trace_has_the_same_steps(
 ) -> None:
     path = project.write(SHAPES[shape])
     here = load(path).run_traced(names=NAMES)
-    there = load(path, task_runner=cluster.runner).run_traced(names=NAMES)
+    there = load(path).with_task_runner(cluster.runner).run_traced(names=NAMES)
     assert _plain(there.outputs) == _plain(here.outputs)
     assert sorted(paths_of(there.trace)) == sorted(paths_of(here.trace))
     told = {step.path: (step.outcome, sorted(step.notes)) for step in here.trace.steps}
@@ -353,7 +353,7 @@ def _plain(value: Any) -> Any:
 def test_items_run_in_both_workers_and_their_steps_come_in_the_order_of_the_items(
     project: Project, cluster: Cluster
 ) -> None:
-    flow = load(project.map_of("{use: mine.where}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.where}")).with_task_runner(cluster.runner)
     events: list[RunEvent] = []
     result = flow.run_traced(names=NAMES * 20, listener=events.append)
     assert len(set(result.outputs)) == 2
@@ -381,7 +381,7 @@ def test_a_large_value_goes_to_each_worker_once(project: Project, cluster: Clust
               nodes: {it: {use: mine.measure, heavy: $heavy}}
               output: $it
     """)
-    flow = load(path, task_runner=cluster.runner)
+    flow = load(path).with_task_runner(cluster.runner)
     size = 5_000_000
     assert flow.run(names=NAMES * 8, size=size) == [f"{name} {size}" for name in NAMES * 8]
     assert len(project.lines("arrivals")) == len(project.processes("arrivals")) == 2
@@ -391,13 +391,13 @@ def test_a_resource_is_opened_once_in_each_worker_whatever_runs(project: Project
     project.configure('[resources.reranker]\nuse = "mine.counted"')
     path = project.map_of("{use: mine.rate}")
     for _ in range(2):
-        assert load(path, task_runner=cluster.runner).run(names=NAMES * 4) == [3.0] * 36
+        assert load(path).with_task_runner(cluster.runner).run(names=NAMES * 4) == [3.0] * 36
     assert len(project.lines("opened")) == len(project.processes("opened")) == 2
 
 
 @pytest.mark.model
 def test_the_packaged_embedder_serves_in_workers(project: Project, cluster: Cluster) -> None:
-    assert load(project.map_of("{use: mine.embed}"), task_runner=cluster.runner).run(names=NAMES) == [384] * 9
+    assert load(project.map_of("{use: mine.embed}")).with_task_runner(cluster.runner).run(names=NAMES) == [384] * 9
 
 
 def test_secrets_are_resolved_by_the_worker_and_one_that_is_missing_there_is_a_sentence(
@@ -405,12 +405,12 @@ def test_secrets_are_resolved_by_the_worker_and_one_that_is_missing_there_is_a_s
 ) -> None:
     monkeypatch.setenv("RAGBRAID_TEST_ONLY_HERE", "hush")
     project.configure('[resources.reranker]\nuse = "mine.counted"\nkey = "${env.RAGBRAID_TEST_ONLY_HERE}"')
-    flow = load(project.map_of("{use: mine.rate}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.rate}")).with_task_runner(cluster.runner)
     with pytest.raises(SettingsError, match=r"a worker cannot run the items of `m`: .*RAGBRAID_TEST_ONLY_HERE"):
         flow.run(names=NAMES)
     assert project.lines("opened") == []
     project.configure('[resources.reranker]\nuse = "mine.counted"\nkey = "hush"')
-    flow = load(project.map_of("{use: mine.rate}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.rate}")).with_task_runner(cluster.runner)
     with pytest.raises(SettingsError, match="the secret in `key` would go to the workers"):
         flow.run(names=NAMES)
 
@@ -418,7 +418,7 @@ def test_secrets_are_resolved_by_the_worker_and_one_that_is_missing_there_is_a_s
 def test_workers_ask_a_model_over_http_and_what_they_used_is_counted(project: Project, cluster: Cluster) -> None:
     with ScriptedLLM([Rule(reply="fine")]) as model:
         project.configure(f'[resources.llm]\nuse = "openai.chat"\nbase_url = "{model.base_url}"\nmodel = "m"')
-        flow = load(project.map_of("{use: mine.ask}"), task_runner=cluster.runner)
+        flow = load(project.map_of("{use: mine.ask}")).with_task_runner(cluster.runner)
         result = flow.run_traced(names=NAMES)
         assert result.outputs == ["fine"] * 9
         assert len(model.chats) == 9
@@ -427,7 +427,7 @@ def test_workers_ask_a_model_over_http_and_what_they_used_is_counted(project: Pr
 
 
 def test_the_project_of_a_worker_is_that_of_the_run(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.folder}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.folder}")).with_task_runner(cluster.runner)
     assert set(flow.run(names=NAMES)) == {str(project.folder)}
 
 
@@ -436,17 +436,17 @@ def test_the_project_of_a_worker_is_that_of_the_run(project: Project, cluster: C
 
 def test_what_belongs_to_one_process_is_refused_before_anything_runs(project: Project) -> None:
     project.configure('[resources.reranker]\nuse = "mine.alone"')
-    flow = load(project.map_of("{use: mine.rate}"), task_runner="dask")
+    flow = load(project.map_of("{use: mine.rate}")).with_task_runner("dask")
     with pytest.raises(SettingsError, match=r"map `m` cannot run in other processes .*`reranker` is mine.alone"):
         flow.run(names=NAMES)
-    search = load(project.map_of("{use: retrieve.hybrid, query: $name}"), task_runner="ray=ray://nowhere:1")
+    search = load(project.map_of("{use: retrieve.hybrid, query: $name}")).with_task_runner("ray=ray://nowhere:1")
     with pytest.raises(SettingsError, match=r"`kb` is qdrant.embedded, which belongs to one process; .*qdrant.server"):
         search.run(names=NAMES)
     assert not (project.folder / ".ragbraid").exists()
 
 
 def test_an_item_that_gives_what_cannot_travel_is_a_sentence(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.open}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.open}")).with_task_runner(cluster.runner)
     with pytest.raises(RunError, match=r"what `m\[1\]` gave cannot leave its worker: TypeError.*generator") as caught:
         flow.run(names=["ada"])
     assert (caught.value.kind, caught.value.step) == ("contract", "m[1]")
@@ -456,7 +456,7 @@ def test_a_cluster_that_is_not_there_is_a_sentence(project: Project, monkeypatch
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
     dask_config = pytest.importorskip("dask.config")
     with dask_config.set({"distributed.comm.timeouts.connect": "1s"}):
-        flow = load(project.map_of("{use: mine.where}"), task_runner="dask=tcp://127.0.0.1:9")
+        flow = load(project.map_of("{use: mine.where}")).with_task_runner("dask=tcp://127.0.0.1:9")
         with pytest.raises(ServiceError, match=r"dask cannot be started on tcp://127.0.0.1:9"):
             flow.run(names=NAMES)
 
@@ -475,7 +475,7 @@ def test_the_command_line_names_a_task_runner(project: Project, cluster: Cluster
 
 
 def test_a_failure_comes_back_as_it_was_raised(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.check, bad: [dot]}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.check, bad: [dot]}")).with_task_runner(cluster.runner)
     with pytest.raises(NodeOutputError, match="dot is bad") as caught:
         flow.run(names=NAMES)
     assert caught.value.step == "m[4].it"
@@ -486,7 +486,7 @@ def test_a_failure_comes_back_as_it_was_raised(project: Project, cluster: Cluste
 
 def test_limits_hold_across_processes(project: Project, cluster: Cluster) -> None:
     path = project.map_of("{use: mine.spend}", more="limits: {llm_calls: 20}\n")
-    flow = load(path, task_runner=cluster.runner)
+    flow = load(path).with_task_runner(cluster.runner)
     assert len(flow.run(names=NAMES * 2)) == 18
     with pytest.raises(LimitError, match=r"used \d+ LLM calls, its limit is 20") as caught:
         flow.run(names=NAMES * 20)
@@ -497,12 +497,12 @@ def test_limits_hold_across_processes(project: Project, cluster: Cluster) -> Non
 def test_a_limit_of_seconds_ends_what_runs_on_workers(project: Project, cluster: Cluster) -> None:
     path = project.map_of("{use: mine.wait}", more="limits: {seconds: 3}\n")
     with pytest.raises(LimitError, match="its limit of 3 seconds is used up"):
-        load(path, task_runner=cluster.runner).run(names=NAMES)
+        load(path).with_task_runner(cluster.runner).run(names=NAMES)
     project.wait_for("ended", len(project.lines("waiting")))
 
 
 def test_cancelling_a_run_ends_its_items_on_the_workers(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.wait}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.wait}")).with_task_runner(cluster.runner)
 
     async def run_and_cancel() -> None:
         task = asyncio.create_task(flow.arun(names=NAMES))
@@ -514,18 +514,18 @@ def test_cancelling_a_run_ends_its_items_on_the_workers(project: Project, cluste
     asyncio.run(run_and_cancel())
     project.wait_for("ended", 4)
     assert len(project.lines("waiting")) == 4, "what had not begun does not begin"
-    quick = load(project.map_of("{use: mine.check}"), task_runner=cluster.runner)
+    quick = load(project.map_of("{use: mine.check}")).with_task_runner(cluster.runner)
     assert quick.run(names=["ada"]) == ["ADA"], "the workers are free"
 
 
 def test_the_items_of_a_worker_that_is_killed_run_on_another(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.die}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.die}")).with_task_runner(cluster.runner)
     assert flow.run(names=["a", "die", "c"]) == ["a", "die", "c"]
     assert len(project.lines("deaths")) == 2
 
 
 def test_items_that_kill_every_worker_fail_with_a_sentence(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.die, times: 99}"), task_runner=cluster.runner)
+    flow = load(project.map_of("{use: mine.die, times: 99}")).with_task_runner(cluster.runner)
     with pytest.raises(ServiceError, match=r"item 1 of `m` failed on the Dask cluster at .*: the worker process died"):
         flow.run(names=["die"])
     assert len(project.lines("deaths")) == 4

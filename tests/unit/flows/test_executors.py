@@ -118,6 +118,8 @@ def test_a_failure_inside_an_inner_body_names_the_inner_step(plans, held):
 class Recording:
     """An executor that notes what it is asked to do."""
 
+    takes_blocks = False
+
     def __init__(self, handles_policies: bool, attempts: int = 1, stored: Mapping[str, Any] | None = None) -> None:
         self.handles_policies = handles_policies
         self.attempts = attempts
