@@ -38,7 +38,7 @@ from ragbraid.dsl.types import (
 )
 from ragbraid.registry.conversions import Conversion
 from ragbraid.registry.errors import SourceSpan
-from ragbraid.registry.node import FilePath
+from ragbraid.registry.node import FilePath, is_url
 from ragbraid.registry.suggest import did_you_mean
 
 
@@ -87,7 +87,7 @@ def bind_literal(
             return Bound(Literally(conversion.apply(plain)), conversion.target)
         report.error("RB201", f"{what} {problem.sentence}", _span_of(node, problem), _meant(plain, problem, expected))
         return WRONG
-    if _is_file_path(expected) and isinstance(value, str):
+    if _is_file_path(expected) and isinstance(value, str) and not is_url(value):
         value = str((Path(node.span.file).parent / Path(value).expanduser()).absolute())
     return Bound(Literally(value), expected)
 

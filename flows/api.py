@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_runner import is_prefect_configured, run_on_prefect
 from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
-from ragbraid.flows.runner import Listener, MapRunner, RunResult, StepExecutor
+from ragbraid.flows.runner import Listener, MapRunner, RunEvent, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
+from ragbraid.flows.streaming import Start, stream_run, stream_run_in_thread
 from ragbraid.flows.task_runners import choose_task_runner, runner_place, task_runner_problems
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.context import project_folder
@@ -99,6 +100,54 @@ class Flow:
         """Run the flow on the current event loop and return what it gives. Raises as `run`."""
         return (await self.arun_traced(inputs)).outputs
 
+    def stream(
+        self, inputs: Mapping[str, Any] | None = None, /, *, engine: Engine = "inline", **more: Any
+    ) -> Generator[RunEvent, None, None]:
+        """Run the flow in another thread and yield what happens, as it happens; the last event holds the result.
+
+        See `astream` for the events. Also works where an event loop is running, which it blocks between two events.
+        Leaving the iteration early (`break`, `close()`) cancels the run.
+
+        Args:
+            inputs: inputs by name; they may also be given as keywords.
+            engine: as in `run_traced`.
+            more: further inputs.
+
+        Raises:
+            RunError: as `run`, in the iteration, after every event that came before.
+        """
+        return stream_run_in_thread(self._followed(engine, {**(inputs or {}), **more}))
+
+    def astream(
+        self, inputs: Mapping[str, Any] | None = None, /, *, engine: Engine = "inline", **more: Any
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Run the flow on the current event loop and yield what happens, as it happens; the last event is the result.
+
+        `started`, `progress` and `finished` tell of the steps. `text` holds the next piece of what a step writes for
+        the user, with the step's path: models are asked for a stream where they can give one, else the text comes in
+        one piece. A request that is tried again begins its text anew: `restart` says that what came before is void.
+
+        The `result` event (a `RunResult`) is what counts. The answer in it can differ from the text that was streamed:
+        citations are numbered anew, and a draft can turn out to be a refusal.
+
+        The run starts with the first event that is asked for. Leaving the iteration early cancels the run and all that
+        it started: at once by `aclose()` (`contextlib.aclosing`) or when the waiting task is cancelled, by a plain
+        `break` as soon as nothing refers to the iterator any more. A slow consumer holds nothing up and misses nothing;
+        what one step wrote meanwhile comes as one piece.
+
+        Args:
+            inputs: inputs by name; they may also be given as keywords.
+            engine: as in `run_traced`.
+            more: further inputs.
+
+        Raises:
+            RunError: as `run`, in the iteration, after every event that came before.
+        """
+        return stream_run(self._followed(engine, {**(inputs or {}), **more}))
+
+    def _followed(self, engine: Engine, inputs: Mapping[str, Any]) -> Start:
+        return lambda listener: self.arun_traced(inputs, engine=engine, listener=listener, follow_text=True)
+
     def run_traced(
         self,
         inputs: Mapping[str, Any] | None = None,
@@ -127,14 +176,18 @@ class Flow:
         engine: Engine = "inline",
         listener: Listener | None = None,
         trace: Trace | None = None,
+        follow_text: bool = False,
     ) -> RunResult:
-        """Run the flow on the current event loop; see `run_traced`."""
+        """Run the flow on the current event loop; see `run_traced`.
+
+        With `follow_text` the listener is also told what steps write while they write it; see `astream`.
+        """
         if not self._resources_are_there:
             self.check_inputs(inputs)
             self.check_resources()
         if engine == "prefect" or (engine == "auto" and is_prefect_configured()):
-            return await run_on_prefect(self, inputs, listener=listener, trace=trace)
-        return await self.execute(inputs, listener=listener, trace=trace)
+            return await run_on_prefect(self, inputs, listener=listener, trace=trace, follow_text=follow_text)
+        return await self.execute(inputs, listener=listener, trace=trace, follow_text=follow_text)
 
     async def execute(
         self,
@@ -143,6 +196,7 @@ class Flow:
         executor: StepExecutor | None = None,
         listener: Listener | None = None,
         trace: Trace | None = None,
+        follow_text: bool = False,
     ) -> RunResult:
         """Walk the plan, every step done by `executor`; for runners. Errors have lost every secret. Raises as `run`."""
         from ragbraid.flows.scheduler import run_plan
@@ -158,6 +212,7 @@ class Flow:
                     cache=self.cache,
                     trace=trace,
                     map_runner=self._map_runner(),
+                    follow_text=follow_text,
                 )
         except RagbraidError as error:
             redacted(error)

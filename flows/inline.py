@@ -29,7 +29,7 @@ def as_failure(error: Exception, path: str) -> RagbraidError:
 class ThreadCall(StepContext):
     """A call of a blocking node in a worker thread: what it reports reaches the step as long as the step waits.
 
-    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress or usage.
+    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress, usage or text.
     """
 
     def __init__(self, entry: StepTrace) -> None:
@@ -38,6 +38,8 @@ class ThreadCall(StepContext):
         self._abandoned = False
         self.on_progress = self._progress
         self.on_usage = self._usage
+        if entry.on_text is not None:
+            self.on_text = self._text
 
     async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any], trace: Trace) -> Any:
         """Call the function in a thread, in a copy of the current context, and return what it gives."""
@@ -66,6 +68,11 @@ class ThreadCall(StepContext):
         if self._entry.on_usage is not None:
             self._entry.on_usage(usage)
         self._stop_if_abandoned()
+
+    def _text(self, piece: str, restart: bool = False) -> None:
+        self._stop_if_abandoned()
+        if self._entry.on_text is not None:
+            self._entry.on_text(piece, restart)
 
     def _stop_if_abandoned(self) -> None:
         if self._abandoned:

@@ -37,6 +37,7 @@ from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
+from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
@@ -62,6 +63,7 @@ class _Delivery:
 
     listener: Listener | None = None
     trace: Trace | None = None
+    follow_text: bool = False
     result: RunResult | None = None
     failure: RagbraidError | None = None
     awaited: bool = False
@@ -140,11 +142,16 @@ def signature_of(plan: Plan) -> inspect.Signature:
 
 
 async def run_traced(
-    flow: Flow, inputs: Mapping[str, Any], *, listener: Listener | None = None, trace: Trace | None = None
+    flow: Flow,
+    inputs: Mapping[str, Any],
+    *,
+    listener: Listener | None = None,
+    trace: Trace | None = None,
+    follow_text: bool = False,
 ) -> RunResult:
     """Run a flow as a flow run and return what it gives with its trace: see `prefect_runner.run_on_prefect`."""
     values = flow.check_inputs(inputs)
-    delivery = _Delivery(listener, trace)
+    delivery = _Delivery(listener, trace, follow_text)
     with _delivered_to(delivery):
         await flow.prefect(**values)
     if delivery.result is None:
@@ -180,19 +187,28 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     delivery = _delivery.get() or _Delivery()
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
+    trace = Trace() if delivery.trace is None else delivery.trace
     try:
         with _delivered_to(None):  # a node may run a flow of its own, whose result is not this one's
             delivery.result = await flow.execute(
-                given, executor=executor, listener=progress.listen, trace=delivery.trace
+                given,
+                executor=executor,
+                listener=progress.listen,
+                trace=trace,
+                follow_text=delivery.follow_text,
             )
     except RagbraidError as error:
         delivery.failure = error
+        await leave_trace(trace, context.flow_run.id, FAILED_SECONDS)
+        raise
+    except BaseException:
+        await leave_trace(trace, context.flow_run.id, CANCELLED_SECONDS)
         raise
     finally:
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
-    await write_artifacts(plan, delivery.result.outputs, context.flow_run.id)
+    await write_artifacts(plan, delivery.result.outputs, trace, context.flow_run.id)
     return delivery.result.outputs
 
 
@@ -207,11 +223,9 @@ async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any
     changes: dict[str, Any] = {}
     if name := run_name(plan.inputs, given, run.name):
         changes["name"] = name
-    if run.deployment_id is not None:
-        others = [tag for tag in run.tags if not tag.startswith(VERSION_TAG)]
-        changes["tags"] = [*others, f"{VERSION_TAG}{context.flow.version}"]
-    if not changes:
-        return
+    tags = [tag for tag in run.tags if tag != OUR_TAG and not tag.startswith(VERSION_TAG)]
+    version = [] if run.deployment_id is None else [f"{VERSION_TAG}{context.flow.version}"]
+    changes["tags"] = [*tags, OUR_TAG, *version]
     try:
         async with get_client() as client:
             await client.update_flow_run(run.id, **changes)

@@ -31,7 +31,12 @@ def configured_api_url() -> str | None:
 
 
 async def run_on_prefect(
-    flow: Flow, inputs: Mapping[str, Any], *, listener: Listener | None = None, trace: Trace | None = None
+    flow: Flow,
+    inputs: Mapping[str, Any],
+    *,
+    listener: Listener | None = None,
+    trace: Trace | None = None,
+    follow_text: bool = False,
 ) -> RunResult:
     """Run a flow as a Prefect flow run of this process and return what it gives, with its trace.
 
@@ -41,7 +46,7 @@ async def run_on_prefect(
     """
     from ragbraid.flows.prefect_engine import run_traced
 
-    return await run_traced(flow, inputs, listener=listener, trace=trace)
+    return await run_traced(flow, inputs, listener=listener, trace=trace, follow_text=follow_text)
 
 
 def load_secret_block(name: str) -> str | None:

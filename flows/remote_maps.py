@@ -27,6 +27,7 @@ from ragbraid.flows.remote_worker import Errand, ErrandReport, ItemReport, Surro
 from ragbraid.flows.runner import RunEvent
 from ragbraid.flows.task_runners import RunnerPlace
 from ragbraid.flows.threads import THREADS
+from ragbraid.flows.trace import Bounded
 from ragbraid.registry.errors import LimitError, RagbraidError, RunError, ServiceError
 
 if TYPE_CHECKING:
@@ -264,9 +265,12 @@ class _MapRun:
                 self.run.limits.charge(step.path, step.usage)
 
     def _tell(self, step: StepTrace) -> None:
-        if self.run.listener is not None:
-            self.run.listener(RunEvent("started", step.path, step.node))
-            self.run.end(step)
+        listener = self.run.listener
+        if listener is not None:
+            listener(RunEvent("started", step.path, step.node))
+            output = step.output.json if isinstance(step.output, Bounded) else step.output
+            seconds = (step.ended or step.started) - step.started
+            listener(RunEvent("finished", step.path, step.node, step.outcome, seconds, output, step.error))
 
     def _failure(self, start: int, count: int, error: RagbraidError) -> RagbraidError:
         path = self.entry.path

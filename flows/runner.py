@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragbraid.flows.steps import Run
     from ragbraid.flows.trace import StepTrace, Trace
 
-EventKind = Literal["started", "progress", "finished"]
+EventKind = Literal["started", "progress", "text", "finished", "result"]
 
 
 class ResourceLookup(Protocol):
@@ -97,12 +97,13 @@ class RunEvent:
     """Something that happened to a step, as it happens: for progress bars and streaming.
 
     Events arrive on the thread of the event loop. `finished` comes once for every `started`, also for a step that was
-    skipped, failed or was cancelled.
+    skipped, failed or was cancelled, and after everything else of its step. `text` comes only where it was asked for;
+    `result` is the last event of `Flow.stream` and `Flow.astream`, and listeners are not told it.
     """
 
     kind: EventKind
     path: str
-    """The step's name in this run."""
+    """The step's name in this run; empty for `result`, which is the whole run's."""
     node: str
     """Its node with version: `fuse.rrf@1`."""
     status: StepStatus | None = None
@@ -119,6 +120,12 @@ class RunEvent:
     """How much of it is done (`progress` only)."""
     total: int | None = None
     """How much there is, None when unknown (`progress` only)."""
+    text: str = ""
+    """The next piece of what the step writes (`text` only)."""
+    restart: bool = False
+    """Whether the step begins its text anew, so that what came before is void (`text` only)."""
+    result: RunResult | None = None
+    """What the run gave (`result` only)."""
 
 
 Listener = Callable[[RunEvent], None]

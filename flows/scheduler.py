@@ -37,6 +37,7 @@ async def run_plan(
     cache: StepCache | None = None,
     trace: Trace | None = None,
     map_runner: MapRunner | None = None,
+    follow_text: bool = False,
 ) -> RunResult:
     """Run a plan and return what it gives.
 
@@ -49,6 +50,7 @@ async def run_plan(
         cache: where results of steps with `cache` are kept; without one they are not cached.
         trace: filled with what the run does; for callers who want it when the run is cancelled too.
         map_runner: who runs the items of maps; without one, they run like all other steps.
+        follow_text: tell the listener also what steps write while they write it; models are then asked for streams.
 
     Raises:
         RunError: a step failed, a limit was passed (LimitError), or inputs are wrong (kind `input`). `.trace` holds the
@@ -59,7 +61,9 @@ async def run_plan(
     frame = Frame(compiled.body.size)
     bound: Mapping[str, Any] = {}
     limits = RunLimits(plan.limits)
-    run = Run(trace, resources, executor, listener, cache, limits, run_body, map_runner)
+    run = Run(
+        trace, resources, executor, listener, cache, limits, run_body, map_runner=map_runner, follow_text=follow_text
+    )
     trace.begin(plan, bound)
     token = enter_step(_BETWEEN_STEPS)  # steps enter their own contexts and do not leave them
     try:

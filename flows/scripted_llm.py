@@ -10,20 +10,21 @@ It speaks `/v1/chat/completions` (streamed or not), `/v1/models` and `/v1/embedd
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
+import select
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ragbraid.flows.scripted_bodies import MODEL_NAME, completion_body, embeddings_body, error_body, stream_events
 from ragbraid.flows.scripted_rules import (
     HTTP_FAULTS,
     ChatRequest,
@@ -32,22 +33,24 @@ from ragbraid.flows.scripted_rules import (
     Responder,
     load_rules,
 )
-from ragbraid.flows.scripted_text import count_tokens, embed_text, split_pieces
 from ragbraid.registry.errors import SettingsError
 
-MODEL_NAME = "scripted"
 DEFAULT_PORT = 8089
 _HANG_SECONDS = 3600.0
 
 
 @dataclass
 class Recorded:
-    """One request that the server got, and the HTTP status that it sent back (0 while there is none)."""
+    """One request that the server got, and the HTTP status that it sent back (0 while there is none).
+
+    `given_up` says that the client went away in the middle of a stream.
+    """
 
     path: str
     body: dict[str, Any]
     headers: dict[str, str]
     status: int = 0
+    given_up: bool = False
 
 
 class ScriptedLLM:
@@ -74,6 +77,8 @@ class ScriptedLLM:
         self.script = list(script)
         self.dimension = dimension
         self.requests: list[Recorded] = []
+        self.never_streams = False
+        """Whether to answer in one piece all the same when a stream is asked for, as some servers do."""
         self._port = port
         self._api_key = api_key
         self._record_to = record_to
@@ -224,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.endswith("/models"):
             self._send(200, {"object": "list", "data": [{"id": MODEL_NAME, "object": "model", "owned_by": "ragbraid"}]})
         else:
-            self._send(404, _error(f"There is no {self.path} here."))
+            self._send(404, error_body(f"There is no {self.path} here."))
 
     def do_POST(self) -> None:
         """Answer a chat or an embedding request."""
@@ -237,25 +242,25 @@ class _Handler(BaseHTTPRequestHandler):
         recorded = Recorded(self.path, body if isinstance(body, dict) else {}, headers)
         self.server.scripted.record(recorded)
         if isinstance(body, dict):
-            recorded.status = self._dispatch(body, headers)
+            recorded.status = self._dispatch(body, recorded)
         else:
-            recorded.status = self._send(400, _error("The body of the request is no JSON object."))
+            recorded.status = self._send(400, error_body("The body of the request is no JSON object."))
 
-    def _dispatch(self, body: dict[str, Any], headers: dict[str, str]) -> int:
+    def _dispatch(self, body: dict[str, Any], recorded: Recorded) -> int:
         scripted = self.server.scripted
-        if not scripted.admits(headers):
-            return self._send(401, _error("Incorrect API key provided."))
+        if not scripted.admits(recorded.headers):
+            return self._send(401, error_body("Incorrect API key provided."))
         if self.path.endswith("/embeddings"):
-            return self._send(200, _embeddings(body, scripted.dimension))
+            return self._send(200, embeddings_body(body, scripted.dimension))
         if not self.path.endswith("/chat/completions"):
-            return self._send(404, _error(f"There is no {self.path} here."))
+            return self._send(404, error_body(f"There is no {self.path} here."))
         request = ChatRequest(body)
-        reply = scripted.answer(body, headers)
+        reply = scripted.answer(body, recorded.headers)
         if reply is None:
-            return self._send(400, _error(f"No rule answers this request. Its last user message: {request.user!r}"))
-        return self._reply(request, reply)
+            return self._send(400, error_body(f"No rule answers this request. Its last user message: {request.user!r}"))
+        return self._reply(request, reply, recorded)
 
-    def _reply(self, request: ChatRequest, reply: Reply) -> int:
+    def _reply(self, request: ChatRequest, reply: Reply, recorded: Recorded) -> int:
         self.server.scripted.wait(reply.delay_seconds)
         if reply.fault in ("timeout", "reset"):
             if reply.fault == "timeout":
@@ -265,10 +270,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send_bytes(200, "text/html", b"<!doctype html><title>A web page</title>")
         if reply.fault in HTTP_FAULTS:
             status, message = HTTP_FAULTS[reply.fault]
-            return self._send(status, _error(reply.message or message), retry_after=reply.retry_after)
-        completion = _completion(request, reply)
-        if request.body.get("stream"):
-            return self._stream(completion, bool((request.body.get("stream_options") or {}).get("include_usage")))
+            return self._send(status, error_body(reply.message or message), retry_after=reply.retry_after)
+        completion = completion_body(request, reply)
+        if request.body.get("stream") and not self.server.scripted.never_streams:
+            with_usage = bool((request.body.get("stream_options") or {}).get("include_usage"))
+            return self._stream(list(stream_events(completion, with_usage)), reply, recorded)
         return self._send(200, completion)
 
     def _hang_up(self) -> int:
@@ -291,77 +297,35 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
         return status
 
-    def _stream(self, completion: dict[str, Any], with_usage: bool) -> int:
+    def _stream(self, events: Sequence[dict[str, Any]], reply: Reply, recorded: Recorded) -> int:
+        """Send events one by one; a client that is gone gets no more of them."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Connection", "close")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in _stream_events(completion, with_usage):
-            self.wfile.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
-        self.wfile.write(b"data: [DONE]\n\n")
+        broken = reply.fault in ("broken_stream", "stream_error")
+        for number, event in enumerate(events[: len(events) // 2] if broken else events, start=1):
+            self.server.scripted.wait(reply.piece_seconds)
+            if reply.before_piece is not None:
+                reply.before_piece(number)
+            if self._is_deserted():
+                recorded.given_up, self.close_connection = True, True
+                return 200
+            self._send_event(json.dumps(event, ensure_ascii=False))
+        if reply.fault == "broken_stream":
+            return self._hang_up()
+        self._send_event(json.dumps(error_body(reply.message or "The server had an error.")) if broken else "[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
         return 200
 
+    def _send_event(self, data: str) -> None:
+        payload = b"data: " + data.encode() + b"\n\n"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(payload), payload))
 
-def _error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "scripted", "param": None, "code": None}}
-
-
-def _completion(request: ChatRequest, reply: Reply) -> dict[str, Any]:
-    text = {"wrong_schema": '{"unexpected": true}', "not_json": "I would rather talk about it."}.get(
-        reply.fault or "", reply.text
-    )
-    if reply.fault == "cut_off":
-        text = text[: max(1, len(text) // 2)]
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    if request.body.get("tools") and text.startswith("{"):
-        call = {"name": request.body["tools"][0]["function"]["name"], "arguments": text}
-        tool_call = {"id": "call_1", "type": "function", "function": call}
-        message = {"role": "assistant", "content": None, "tool_calls": [tool_call]}
-    reason = {"cut_off": "length", "content_filter": "content_filter"}.get(reply.fault or "", "stop")
-    prompt = sum(count_tokens(json.dumps(m.get("content"), ensure_ascii=False)) for m in request.messages)
-    written = count_tokens(text)
-    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    return {
-        "id": "scripted-1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": request.body.get("model", MODEL_NAME),
-        "choices": [] if reply.fault == "empty_choices" else [choice],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written},
-    }
-
-
-def _stream_events(completion: dict[str, Any], with_usage: bool) -> Iterable[dict[str, Any]]:
-    head = {**{key: completion[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
-    for choice in completion["choices"]:
-        message = choice["message"]
-        pieces: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        pieces += [{"content": piece} for piece in split_pieces(message["content"] or "")]
-        if "tool_calls" in message:
-            pieces.append({"tool_calls": [{"index": 0, **call} for call in message["tool_calls"]]})
-        for delta in pieces:
-            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    if with_usage:
-        yield {**head, "choices": [], "usage": completion["usage"]}
-
-
-def _embeddings(body: dict[str, Any], dimension: int) -> dict[str, Any]:
-    given = body.get("input", [])
-    texts = [given] if isinstance(given, str) else [str(text) for text in given]
-    vectors = [embed_text(text, int(body.get("dimensions") or dimension)) for text in texts]
-    as_base64 = body.get("encoding_format") == "base64"
-    tokens = sum(count_tokens(text) for text in texts)
-    return {
-        "object": "list",
-        "model": body.get("model", MODEL_NAME),
-        "data": [
-            {"object": "embedding", "index": index, "embedding": _as_base64(vector) if as_base64 else vector}
-            for index, vector in enumerate(vectors)
-        ],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
-
-
-def _as_base64(vector: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+    def _is_deserted(self) -> bool:
+        """Whether the client has closed the connection, of which writing says nothing until it is too late."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        try:
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except ConnectionError:
+            return True

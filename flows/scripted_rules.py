@@ -22,9 +22,11 @@ from ragbraid.registry.errors import SettingsError
 
 Fault = Literal[
     "rate_limit", "server_error", "unauthorized", "bad_request", "not_found", "content_filter", "timeout", "reset",
-    "web_page", "empty_choices", "cut_off", "wrong_schema", "not_json",
+    "web_page", "empty_choices", "cut_off", "wrong_schema", "not_json", "broken_stream", "stream_error",
 ]  # fmt: skip
-"""What can go wrong on demand: an HTTP error, a dead line, or a reply that is not what was asked for."""
+"""What can go wrong on demand: an HTTP error, a dead line, or a reply that is not what was asked for.
+
+The last two need a stream, which they end halfway: by a dead line, or by an error where the next piece was due."""
 
 Wrapping = Literal["fence", "prose", "think"]
 """How chat models decorate JSON: a code fence, sentences around it, thoughts in front of it."""
@@ -65,13 +67,19 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends back. `delay_seconds` comes first, then the fault if there is one, else the text."""
+    """What the server sends back. `delay_seconds` comes first, then the fault if there is one, else the text.
+
+    In a stream, `piece_seconds` pass before every piece, and `before_piece` is called with its number from 1: it may
+    wait for something, and so show what a client does while an answer is half written.
+    """
 
     text: str = ""
     fault: Fault | None = None
     message: str | None = None
     retry_after: str | None = None
     delay_seconds: float = 0.0
+    piece_seconds: float = 0.0
+    before_piece: Callable[[int], object] | None = None
 
 
 Responder = Callable[[ChatRequest], Reply | None]
@@ -100,6 +108,7 @@ class Rule(BaseModel):
     message: str | None = Field(default=None, description="the sentence of an HTTP error")
     retry_after: float | str | None = Field(default=None, description="the Retry-After header: seconds or a date")
     delay_seconds: float = Field(default=0.0, ge=0, description="how long the server waits before it answers")
+    piece_seconds: float = Field(default=0.0, ge=0, description="how long it waits before every piece of a stream")
 
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
     _matched: list[int] = PrivateAttr(default_factory=lambda: [0])
@@ -134,6 +143,7 @@ class Rule(BaseModel):
             message=self.message,
             retry_after=None if self.retry_after is None else str(self.retry_after),
             delay_seconds=self.delay_seconds,
+            piece_seconds=self.piece_seconds,
         )
 
 

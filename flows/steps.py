@@ -43,6 +43,7 @@ class Run:
         "_thread",
         "cache",
         "executor",
+        "follow_text",
         "limits",
         "listener",
         "map_runner",
@@ -51,6 +52,7 @@ class Run:
         "trace",
         "turn_ends",
         "watched",
+        "written",
     )
 
     def __init__(
@@ -62,7 +64,9 @@ class Run:
         cache: StepCache | None,
         limits: RunLimits,
         run_body: BodyRunner,
+        *,
         map_runner: MapRunner | None = None,
+        follow_text: bool = False,
     ) -> None:
         self.trace = trace
         self.run_body = run_body
@@ -73,6 +77,9 @@ class Run:
         self.cache = cache
         self.limits = limits
         self.watched = listener is not None or limits.counted
+        self.follow_text = follow_text and listener is not None
+        self.written: set[str] = set()
+        """The steps, by path, whose text the listener has seen something of."""
         self.turn_ends = perf_counter() + TURN_SECONDS
         """When, on the clock of `perf_counter`, a worker gives the event loop a turn."""
         self._opened: dict[tuple[str, str], Any] = {}
@@ -91,6 +98,8 @@ class Run:
             entry.on_usage = partial(self.limits.charge, entry.path)
         if self.listener is not None:
             entry.on_progress = partial(self._progress, entry)
+            if self.follow_text:
+                entry.on_text = partial(self._text, entry)
             self.listener(RunEvent("started", entry.path, entry.node))
 
     def end(self, entry: StepTrace) -> None:
@@ -105,6 +114,19 @@ class Run:
             self._loop.call_soon_threadsafe(self._progress, entry, label, done, total)
         elif self.listener is not None:
             self.listener(RunEvent("progress", entry.path, entry.node, label=label, done=done, total=total))
+
+    def _text(self, entry: StepTrace, piece: str, restart: bool = False) -> None:
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self._text, entry, piece, restart)
+            return
+        restart = restart and entry.path in self.written
+        if self.listener is None or entry.ended is not None or not (piece or restart):
+            return
+        if piece:
+            self.written.add(entry.path)
+        else:
+            self.written.discard(entry.path)
+        self.listener(RunEvent("text", entry.path, entry.node, text=piece, restart=restart))
 
     async def open(self, step: CompiledStep) -> dict[str, Any]:
         """Return the resources of a step by parameter. Those that are not open yet are opened in a worker thread."""

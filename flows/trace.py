@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from ragbraid.dsl.layout import draw_plan
 from ragbraid.flows.secrets import redact
-from ragbraid.registry.context import ProgressListener, StepContext, StepStatus, UsageListener
+from ragbraid.registry.context import ProgressListener, StepContext, StepStatus, TextListener, UsageListener
 from ragbraid.registry.contracts import Answer, Usage
 from ragbraid.registry.errors import RunError, SettingsError
 
@@ -61,6 +61,8 @@ class StepTrace(StepContext):
 
     on_progress: ProgressListener | None = None
     on_usage: UsageListener | None = None
+    on_text: TextListener | None = None
+    texts: int = 0
     status: StepStatus | None = None
 
     def __init__(self, path: str, node: str, started: float) -> None:
@@ -86,6 +88,10 @@ class StepTrace(StepContext):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step's entry of the trace, bounded."""
+        return {**self.facts(), **self.values()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entry without the values that went in and came out."""
         return {
             "path": self.path,
             "node": self.node,
@@ -97,6 +103,11 @@ class StepTrace(StepContext):
             "usage": self.usage.model_dump(),
             "notes": [bounded(note) for note in self.notes],
             "error": _error_dict(self.error),
+        }
+
+    def values(self) -> dict[str, Any]:
+        """Return what went into the step and what came out, bounded."""
+        return {
             "inputs": {name: bounded(value) for name, value in self.inputs.items()},
             "output": bounded(self.output),
         }
@@ -163,6 +174,10 @@ class Trace:
         """
         if self._loaded is not None:
             return self._loaded
+        return {**self.facts(), "steps": [step.to_dict() for step in self.steps]}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `to_dict` does, without the steps."""
         return {
             **{name: getattr(self, name) for name in self._FIELDS},
             "started_at": self.started_at.isoformat(),
@@ -170,7 +185,6 @@ class Trace:
             "error": _error_dict(self.error),
             "inputs": {name: bounded(value) for name, value in self.inputs.items()},
             "outputs": {name: bounded(value) for name, value in self.outputs.items()},
-            "steps": [step.to_dict() for step in self.steps],
             "drawing": None if self._planned is None else draw_plan(self._planned).to_dict(),
         }
 

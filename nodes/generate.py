@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from ragbraid.nodes.citations import resolve_citations, without_markers
 from ragbraid.nodes.extract import extract_answer
 from ragbraid.nodes.prompts import Language, choose_language, load_template, render_messages
-from ragbraid.nodes.reasoning import Draft, PromptLanguage, Temperature, Texts, gather, tidy
+from ragbraid.nodes.reasoning import Draft, PromptLanguage, Temperature, Texts, answer_so_far, gather, tidy
 from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Answer, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
@@ -53,6 +53,11 @@ class DraftAnswer(BaseModel):
         json_schema_extra={"minLength": 1, "maxLength": 2000},
     )
     citations: list[DraftCitation] = Field(default=[], json_schema_extra={"maxItems": 10})
+
+    @classmethod
+    def text_so_far(cls, written: Mapping[str, Any]) -> str:
+        """Return the answer as far as it is written; a model that cannot answer writes why, which is no answer."""
+        return answer_so_far(written)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -147,6 +152,11 @@ class DraftRecollection(Draft):
 
     cannot_answer: bool = Field(description="true when the answer is not known for sure")
     answer: str = Field(description="the answer", json_schema_extra={"minLength": 1, "maxLength": 2000})
+
+    @classmethod
+    def text_so_far(cls, written: Mapping[str, Any]) -> str:
+        """Return the answer as far as it is written; see `DraftAnswer`."""
+        return answer_so_far(written)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -6,34 +6,27 @@ on. Only a path at which nothing exists is an error.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+import contextlib
+from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
+from ragbraid.nodes.load_document import format_of, make_document, report_formats, unknown_format
 from ragbraid.nodes.load_files import find_files, name_place
-from ragbraid.nodes.load_html import read_html
 from ragbraid.nodes.load_lines import Passages, read_passages
-from ragbraid.nodes.load_text import ReadText, UnreadableText, decode, read_markdown, read_restructured
+from ragbraid.nodes.load_remote import RemoteRequest, load_urls
+from ragbraid.nodes.load_text import UnreadableText, decode
 from ragbraid.nodes.load_triples import load_triples
 from ragbraid.registry.context import report_note, report_progress
 from ragbraid.registry.contracts import Document, DocumentSet, SourceFailure
 from ragbraid.registry.errors import NodeInputError
-from ragbraid.registry.node import FilePath, node
+from ragbraid.registry.node import FilePath, is_url, node
+from ragbraid.registry.resources import RemoteFiles
 
 __all__ = ["load_files", "load_jsonl", "load_triples"]
 
-FileFormat = Literal["text", "markdown", "html"]
 ScopeName = Annotated[str, Field(min_length=1)]
-
-_FORMATS: dict[str, FileFormat] = {
-    ".txt": "text", ".text": "text", ".log": "text", ".rst": "text",
-    ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown",
-    ".html": "html", ".htm": "html", ".xhtml": "html",
-}  # fmt: skip
-_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ragbraid:document")
 
 
 @node(
@@ -46,7 +39,8 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "ragbraid:document")
 )
 def load_files(
     *,
-    path: Annotated[str, FilePath()],
+    path: Annotated[str, FilePath()] | list[str],
+    remote: RemoteFiles | None = None,
     pattern: str | list[str] = "**/*",
     exclude: list[str] | None = None,
     encoding: str | None = None,
@@ -61,8 +55,14 @@ def load_files(
     the file's name. HTML becomes text with Markdown headings; the front matter of Markdown becomes metadata when it
     is a simple mapping. Line breaks become `\\n`. Hidden files and folders are passed over unless a pattern names them.
 
+    Where `path` is a URL (`s3://bucket/docs/`, `s3://bucket/**/*.md`, `https://host/docs/`, `gs:`, `az:`), a document's
+    `source` is its URL without query and credentials, and its metadata has the date `last_modified`. On a web server a
+    URL that ends with a slash is a page of links, whose files and folders below it are read; any other is one document.
+
     Args:
         path: a file, a folder, or a pattern such as `docs/**/*.md`; in a flow file relative to it, else to the working directory.
+            Or a URL of these, or a list of URLs, which is best given a `scope`.
+        remote: reaches URLs; left out, without credentials of its own.
         pattern: which files of a folder to read, by path relative to it; `**` spans folders. One pattern or several.
         exclude: patterns of files and folders to leave out.
         encoding: how the files are encoded; recognised (byte order mark, UTF-8, then by content) when left out.
@@ -74,10 +74,14 @@ def load_files(
 
     Raises:
         RunError: nothing exists at the path.
-        NodeInputError: the path is empty, or the encoding is unknown.
+        NodeInputError: the path is empty, a URL cannot be used, or the encoding is unknown.
+        ServiceError: a URL cannot be listed to its end, its place goes away while it is read, or refuses credentials.
     """
     _check_encoding(encoding)
     patterns = [pattern] if isinstance(pattern, str) else pattern
+    if isinstance(path, list) or is_url(path):
+        urls = path if isinstance(path, list) else [path]
+        return _load_remote(RemoteRequest(urls, patterns, exclude or [], encoding, max_bytes, prefix, scope), remote)
     found = find_files(path, patterns, exclude or [], follow_links=follow_links)
     documents: list[Document] = []
     failures = [failure.model_copy(update={"source": prefix + failure.source}) for failure in found.failures]
@@ -85,11 +89,11 @@ def load_files(
     guessed: dict[str, int] = {}
     for done, source in enumerate(found.files):
         report_progress("read files", done, len(found.files))
-        file_format = _FORMATS.get(PurePosixPath(source).suffix.lower())
+        file_format = format_of(source)
         if file_format is None:
             passed_over += 1
             if found.explicit(source):
-                failures.append(SourceFailure(source=prefix + source, reason=_unknown_format(source)))
+                failures.append(SourceFailure(source=prefix + source, reason=unknown_format(source)))
             continue
         try:
             raw = _read_bytes(found.root / source, max_bytes)
@@ -99,9 +103,10 @@ def load_files(
             continue
         if encoding is None and not used.startswith("utf"):
             guessed[used] = guessed.get(used, 0) + 1
-        documents.append(_document(prefix + source, text, file_format, raw))
+        documents.append(make_document(prefix + source, text, file_format, raw))
     report_progress("read files", len(found.files), len(found.files))
-    _report_notes(passed_over, found.links, found.special, guessed)
+    _report_notes(found.links, found.special)
+    report_formats(passed_over, guessed)
     return DocumentSet(
         documents=tuple(documents),
         failures=tuple(failures),
@@ -181,37 +186,19 @@ def _read_bytes(file: Path, max_bytes: int) -> bytes:
     return raw
 
 
-def _document(source: str, text: str, file_format: FileFormat, raw: bytes) -> Document:
-    path = PurePosixPath(source)
-    if file_format == "html":
-        read = read_html(text)
-    elif file_format == "markdown":
-        read = read_markdown(text)
-    else:
-        read = read_restructured(text) if path.suffix.lower() == ".rst" else ReadText(text)
-    return Document(
-        id=str(uuid.uuid5(_NAMESPACE, source)),
-        source=source,
-        text=read.text,
-        title=read.title or path.stem,
-        format=file_format,
-        content_hash=hashlib.sha256(raw).hexdigest(),
-        metadata=read.metadata,
-    )
+def _load_remote(request: RemoteRequest, remote: RemoteFiles | None) -> DocumentSet:
+    if not request.urls:
+        raise NodeInputError("The list of URLs to load is empty.")
+    if remote is not None:
+        return load_urls(request, remote)
+    from ragbraid.nodes.remote_files import FsspecFiles
+
+    with contextlib.closing(FsspecFiles()) as anonymous:
+        return load_urls(request, anonymous)
 
 
-def _unknown_format(source: str) -> str:
-    suffix = PurePosixPath(source).suffix
-    kind = f"Files ending in `{suffix}`" if suffix else "Files without an extension"
-    return f"{kind} are not read; known are {', '.join(_FORMATS)}."
-
-
-def _report_notes(passed_over: int, links: int, special: int, guessed: dict[str, int]) -> None:
-    if passed_over:
-        report_note(f"{passed_over} files of other formats were passed over.")
+def _report_notes(links: int, special: int) -> None:
     if links:
         report_note(f"{links} symbolic links were not followed (`follow_links` is off).")
     if special:
         report_note(f"{special} devices, pipes or sockets were passed over.")
-    for encoding, count in sorted(guessed.items()):
-        report_note(f"{count} files are not UTF-8; they were recognised as {encoding} and read as such.")

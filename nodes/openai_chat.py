@@ -15,13 +15,15 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
 from ragbraid.nodes.openai_clients import ClientSettings, LoopClients
 from ragbraid.nodes.openai_errors import (
+    BrokenOffError,
     Endpoint,
+    Feature,
     declined,
     explain_invalid,
     read_failure,
@@ -29,8 +31,9 @@ from ragbraid.nodes.openai_errors import (
     unfinished,
     unusable,
 )
+from ragbraid.nodes.openai_stream import IN_ONE_PIECE, GrowingText, read_stream, reader_of
 from ragbraid.nodes.openai_text import find_object, without_thoughts
-from ragbraid.registry.context import report_usage
+from ragbraid.registry.context import begin_text, report_note, report_usage
 from ragbraid.registry.contracts import Usage
 from ragbraid.registry.errors import RagbraidError, ServiceError
 from ragbraid.registry.resources import Completion, Message
@@ -97,8 +100,8 @@ class OpenAIChat:
         self.clients = LoopClients(
             ClientSettings(base_url, api_key, tuple((headers or {}).items()), timeout_seconds, max_concurrency)
         )
-        self.schema_rejected = False
-        """Set once the endpoint has said that it knows no `response_format`; `auto` then leaves it out."""
+        self.rejected: set[Feature] = set()
+        """What the endpoint has said that it does not know; it is left out from then on."""
 
     def __repr__(self) -> str:
         return f"OpenAIChat({self.identity!r})"
@@ -218,6 +221,9 @@ class _Call:
         self.usage = Usage()
         self.answered_by = chat.endpoint.model
         self.answer = ""
+        self._reader = reader_of(output)
+        self._text: GrowingText | None = None
+        """What tells the text of the current request, where somebody follows it."""
 
     async def create(self, *_: Any, **request: Any) -> ChatCompletion:
         """Send one request, tried again while its failure is transient, and return an answer that can be read.
@@ -230,19 +236,33 @@ class _Call:
         attempt = 0
         while True:
             attempt += 1
-            if self.chat.schema_rejected and self.chat.mode == "auto":
-                request.pop("response_format", None)
-            failure = await self._attempt(request)
-            if not isinstance(failure, _Failed):
-                return self._read(failure, request["max_tokens"])
-            if failure.drop_schema:
-                self.chat.schema_rejected = True
+            listener = begin_text() if self._reader is not None else None
+            self._text = GrowingText(listener, self._reader) if listener and self._reader else None
+            sent = self._with_stream(request)
+            answer = await self._attempt(sent)
+            if not isinstance(answer, _Failed):
+                return self._read(answer, request["max_tokens"])
+            if answer.rejected is not None:
+                self.chat.rejected.add(answer.rejected)
                 attempt -= 1
                 continue
-            wait = policy.delay(attempt, failure.asked_seconds)
-            if not failure.retry or attempt >= policy.max_attempts or wait > LONGEST_WAIT_SECONDS:
-                raise failure.error
+            wait = policy.delay(attempt, answer.asked_seconds)
+            if not answer.retry or attempt >= policy.max_attempts or wait > LONGEST_WAIT_SECONDS:
+                raise answer.error
             await _pause(wait)
+
+    def _with_stream(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the request as it is sent: streamed where somebody follows it, without what the endpoint rejected."""
+        rejected = self.chat.rejected
+        if "response_format" in rejected and self.chat.mode == "auto":
+            request.pop("response_format", None)
+        if self._text is None:
+            return request
+        if "stream" in rejected:
+            report_note(IN_ONE_PIECE)
+            return request
+        options = {} if "stream_options" in rejected else {"stream_options": {"include_usage": True}}
+        return {**request, "stream": True, **options}
 
     async def _attempt(self, request: Mapping[str, Any]) -> ChatCompletion | _Failed:
         import openai
@@ -250,13 +270,17 @@ class _Call:
         chat = self.chat
         try:
             async with chat.clients.acquire() as client, asyncio.timeout(chat.timeout_seconds):
-                answer: ChatCompletion = await client.chat.completions.create(model=chat.endpoint.model, **request)
-                return answer
-        except (openai.OpenAIError, TimeoutError, ValueError) as error:
+                answer: Any = await client.chat.completions.create(model=chat.endpoint.model, **request)
+                if self._text is not None and "stream" in request:
+                    answer = await read_stream(answer, self._text.grow)
+                return cast("ChatCompletion", answer)
+        except (openai.OpenAIError, BrokenOffError, TimeoutError, ValueError) as error:
             # Returned, not raised: an exception raised here would carry the client's as its context, key and all.
             failure = read_failure(error, chat.endpoint, chat.timeout_seconds)
-            drop = failure.rejects_schema and chat.mode == "auto" and "response_format" in request
-            return _Failed(failure.error, failure.retry, failure.retry_after_seconds, drop)
+            rejected = next((feature for feature in failure.rejects if feature in request), None)
+            if rejected == "response_format" and chat.mode != "auto":
+                rejected = None
+            return _Failed(failure.error, failure.retry, failure.retry_after_seconds, rejected)
 
     def _read(self, response: ChatCompletion, max_tokens: int) -> ChatCompletion:
         """Count what the answer used, and refuse answers that are none."""
@@ -276,6 +300,8 @@ class _Call:
             raise declined(endpoint, choice.message.refusal)
         if self.fields:
             self.answer = self._take_json(choice.message)
+        if self._text is not None:
+            self._text.grow(self.answer or without_thoughts(choice.message.content or ""))
         return response
 
     def _take_json(self, message: Any) -> str:
@@ -302,4 +328,5 @@ class _Failed:
     error: ServiceError
     retry: bool
     asked_seconds: float | None
-    drop_schema: bool
+    rejected: Feature | None
+    """What the endpoint does not know; without it the same request may do."""

@@ -6,13 +6,28 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal
 
 from ragbraid.registry.errors import FailureKind, ServiceError
 
 _LONGEST_DETAIL = 300
 _SHORTEST_SECRET = 4
 REDACTED = "***"
+
+
+Feature = Literal["stream_options", "stream", "response_format"]
+"""Parts of the protocol that an endpoint may do without: named as in a request."""
+
+_ABOUT: dict[Feature, tuple[str, ...]] = {
+    "stream_options": ("stream_options", "include_usage"),
+    "stream": ("stream",),
+    "response_format": ("response_format", "json_schema", "structured output", "grammar"),
+}
+"""Words by which an endpoint says what it does not know; what comes first is given up first."""
+
+
+class BrokenOffError(Exception):
+    """A streamed answer ended before it was complete."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,8 @@ class Failure:
     error: ServiceError
     retry: bool = False
     retry_after_seconds: float | None = None
-    rejects_schema: bool = False
-    """Whether the endpoint says that it cannot do structured output (`response_format`)."""
+    rejects: tuple[Feature, ...] = ()
+    """What the endpoint may have said that it cannot do; the first of these that the request had is what it meant."""
 
 
 def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,6 +83,10 @@ def read_failure(error: Exception, endpoint: Endpoint, timeout_seconds: float) -
         return _status_failure(error, endpoint)
     if isinstance(error, openai.APIConnectionError):
         return Failure(_unreachable(error, endpoint), retry=True)
+    if isinstance(error, BrokenOffError):
+        return Failure(_broken_off(str(error), endpoint), retry=True)
+    if type(error) is openai.APIError:  # the only ones of the plain class come in the middle of a stream
+        return Failure(_broken_off(error.message, endpoint), retry=True)
     detail = endpoint.clean(f"{type(error).__name__}: {error}")
     return Failure(
         ServiceError(
@@ -96,6 +115,11 @@ def _unreachable(error: Exception, endpoint: Endpoint) -> ServiceError:
     )
 
 
+def _broken_off(reason: str, endpoint: Endpoint) -> ServiceError:
+    detail = endpoint.clean(reason).rstrip(".")
+    return ServiceError(f"The answer of {endpoint} broke off: {detail}.", kind="unavailable")
+
+
 def _status_failure(error: Any, endpoint: Endpoint) -> Failure:
     status: int = error.status_code
     if status in (401, 403):
@@ -114,11 +138,12 @@ def _status_failure(error: Any, endpoint: Endpoint) -> Failure:
             ServiceError(f"An error ({status}) at {endpoint}{detail}.", kind="unavailable"),
             retry=True,
             retry_after_seconds=retry_after_seconds(error.response.headers),
+            rejects=_rejected(error) if status == 501 else (),
         )
     hint = "check `base_url` and `model`" if status == 404 else None
     return Failure(
         ServiceError(f"The request was refused ({status}) by {endpoint}{detail}.", kind="refused", hint=hint),
-        rejects_schema=status in (400, 404, 422) and _is_about_schema(detail),
+        rejects=_rejected(error) if status in (400, 404, 422) else (),
     )
 
 
@@ -136,8 +161,11 @@ def _detail(error: Any, endpoint: Endpoint) -> str:
     return f": {text.rstrip('.')}" if text else ""
 
 
-def _is_about_schema(detail: str) -> bool:
-    return any(word in detail.lower() for word in ("response_format", "json_schema", "structured output", "grammar"))
+def _rejected(error: Any) -> tuple[Feature, ...]:
+    body = error.body
+    # FastAPI's own validation puts what it does not know into a list called `detail`.
+    said = str(body.get("message") or body.get("detail") or "") if isinstance(body, dict) else str(body or "")
+    return tuple(feature for feature, words in _ABOUT.items() if any(word in said.lower() for word in words))
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
@@ -22,6 +22,7 @@ from ragbraid.nodes.reasoning import (
     OnInvalid,
     PromptLanguage,
     Temperature,
+    answer_so_far,
     ask_or_none,
     bounded,
     gather,
@@ -148,6 +149,11 @@ class DraftSummary(Draft):
         description="the answer with the number of a point in square brackets after every statement",
         json_schema_extra={"minLength": 1, "maxLength": 6000},
     )
+
+    @classmethod
+    def text_so_far(cls, written: Mapping[str, Any]) -> str:
+        """Return the answer as far as it is written."""
+        return answer_so_far(written)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -78,6 +78,12 @@ class Draft(BaseModel):
     model_config = ConfigDict(json_schema_extra=_require_all)
 
 
+def answer_so_far(written: Mapping[str, Any]) -> str:
+    """Return what the user may see of a form with the fields `answer` and `cannot_answer` while it is filled in."""
+    answer = written.get("answer")
+    return answer if isinstance(answer, str) and not written.get("cannot_answer") else ""
+
+
 Line = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": 300})]
 """A text of a draft whose length only the schema bounds: that stops small models from copying on, and a longer text
 does no harm."""

@@ -1,13 +1,13 @@
-"""What a running node may tell its run (progress, usage, notes) and ask of it (its folder). Nothing here is needed to call a node directly."""
+"""What a running node may tell its run (progress, usage, notes, text) and ask of it (its folder). Nothing here is needed to call a node directly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ragbraid.registry.contracts import Usage
 
@@ -16,6 +16,27 @@ ProgressListener = Callable[[str, int, int | None], None]
 """Called with a label, how much is done and the total (None when unknown)."""
 UsageListener = Callable[[Usage], None]
 """Called with what a single call used; raises LimitError when the run's limit is passed."""
+
+
+class TextListener(Protocol):
+    """Follows the text that a step writes while it writes it."""
+
+    def __call__(self, piece: str, restart: bool = False, /) -> None:
+        """Take the next piece; with `restart`, what came before is void and the piece begins the text anew."""
+        ...
+
+
+@runtime_checkable
+class WritesText(Protocol):
+    """A form (a pydantic model) for an LLM's answer that holds a text which the user may see while it is written.
+
+    Only forms of answers say this: drafts of plans, thoughts and judgements are not meant for the user.
+    """
+
+    @classmethod
+    def text_so_far(cls, written: Mapping[str, Any]) -> str:
+        """Return what to show of a partly written answer, "" while there is nothing; no field has been checked yet."""
+        ...
 
 
 @dataclass
@@ -28,6 +49,10 @@ class StepContext:
     status: StepStatus | None = None
     on_progress: ProgressListener | None = None
     on_usage: UsageListener | None = None
+    on_text: TextListener | None = None
+    """Set only where somebody follows the text: an adapter asks its model for a stream for no other reason."""
+    texts: int = 0
+    """How many texts the step has begun."""
 
 
 _current: ContextVar[StepContext | None] = ContextVar("ragbraid_step", default=None)
@@ -88,6 +113,38 @@ def report_usage(usage: Usage) -> None:
     context.usage = context.usage + usage
     if context.on_usage is not None:
         context.on_usage(usage)
+
+
+def report_text(piece: str, *, restart: bool = False) -> None:
+    """Say what the user will probably see of the step's output, piece by piece, while it is being written.
+
+    Args:
+        piece: what comes next.
+        restart: what was reported before is void, and the piece begins the text anew.
+    """
+    context = _current.get()
+    if context is not None and context.on_text is not None:
+        context.on_text(piece, restart)
+
+
+def begin_text() -> TextListener | None:
+    """Begin a new text of the current step, for adapters that can stream one; None where nobody follows it.
+
+    A step has one text, that of its newest request: what an earlier one reported is void, and what it reports from now
+    on goes nowhere. So a request that is tried again, and a node that asks twice at once, give a text that makes sense.
+    """
+    context = _current.get()
+    if context is None or context.on_text is None:
+        return None
+    context.texts += 1
+    listener, number = context.on_text, context.texts
+    listener("", True)
+
+    def report(piece: str, restart: bool = False, /) -> None:
+        if number == context.texts:
+            listener(piece, restart)
+
+    return report
 
 
 def report_note(note: str) -> None:

@@ -171,7 +171,7 @@ class NodeOutputError(RunError):
 class ServiceError(RunError):
     """A store, a model or an endpoint did not do its work."""
 
-    default_kind = "unavailable"
+    default_kind: FailureKind = "unavailable"
 
 
 class DamagedStoreError(ServiceError):

@@ -22,12 +22,16 @@ RESERVED_KEYS = frozenset({"use", "when", "retry", "timeout", "cache", "on_error
 """Keys that a flow file may write under every node; no parameter may bear one of these names."""
 BLOCK_KEYS = frozenset({"loop", "map", "switch", "gate"})
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePath:
-    """Marks a text port or input as a file path: in a flow file it is relative to that file, elsewhere to the caller."""
+    """Marks a text port or input as a file path: in a flow file it is relative to that file, elsewhere to the caller.
+
+    A URL (`s3://bucket/docs/`) is left as it is.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,11 @@ class PromptFile:
     """
 
     variables: tuple[str, ...]
+
+
+def is_url(text: str) -> bool:
+    """Whether a text that may be a file path is a URL."""
+    return _URL.match(text) is not None
 
 
 class Required:

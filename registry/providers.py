@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.knowledge import KnowledgeBase
-from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
+from ragbraid.registry.resources import LLM, Embedder, RemoteFiles, Reranker, SparseEncoder, TokenEmbedder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +27,7 @@ ROLES: Mapping[str, type[Any]] = {
     "sparse": SparseEncoder,
     "reranker": Reranker,
     "llm": LLM,
+    "remote": RemoteFiles,
 }
 """The roles that a flow or the project file can bind, and the protocol behind each."""
 

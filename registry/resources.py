@@ -6,12 +6,12 @@ The knowledge base is in `ragbraid.registry.knowledge`, how providers are declar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from ragbraid.registry.contracts import Usage
+from ragbraid.registry.contracts import SourceFailure, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,4 +144,69 @@ class LLM(Protocol):
         self, messages: Sequence[Message], output: type[M], *, max_tokens: int, temperature: float
     ) -> Completion[M]:
         """Return the model's answer as an instance of `output`, repaired at most twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file of a remote place, as it was when it was listed.
+
+    `name` is its URL without credentials, `path` what it is called below `place`, which was listed, and `address` what
+    it is fetched by. `version` stands for exactly these bytes, where the place can tell; `modified` is ISO 8601.
+    """
+
+    name: str
+    path: str
+    place: str
+    address: str = field(repr=False)
+    size: int | None = None
+    version: str | None = None
+    modified: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteListing:
+    """Everything that lies at a remote place: its name without credentials, the files, and what has no usable name."""
+
+    place: str
+    files: tuple[RemoteFile, ...]
+    failures: tuple[SourceFailure, ...] = ()
+    is_file: bool = False
+
+
+@runtime_checkable
+class RemoteFiles(Protocol):
+    """Lists and reads files by URL. Safe to share between threads; tries again what may succeed a second time."""
+
+    @property
+    def connections(self) -> int:
+        """How many files to read at once."""
+        ...
+
+    def find(self, url: str) -> RemoteListing:
+        """List a file, or all files below a place whose URL ends with a slash, wholly or not at all.
+
+        Raises:
+            RunError: of kind `input`, when nothing is there or the URL cannot be used.
+            ServiceError: the place cannot be listed to its end; nothing may be concluded from what is missing.
+        """
+        ...
+
+    def look(self, file: RemoteFile) -> RemoteFile:
+        """Return the file with what its listing did not say of it: size, version, date.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            ServiceError: it cannot be looked at, with the reason as a sentence.
+        """
+        ...
+
+    def read(self, file: RemoteFile, max_bytes: int) -> bytes:
+        """Return the content of a file; no more than `max_bytes + 1` bytes of one that is larger.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            ServiceError: it cannot be read, with the reason as a sentence.
+        """
         ...
