@@ -28,7 +28,7 @@ class DaskFleet:
 
     def __init__(self, address: str | None) -> None:
         if address is None:
-            cluster = {"n_workers": os.cpu_count() or 1, "threads_per_worker": 1, "dashboard_address": None}
+            cluster = {"n_workers": os.cpu_count() or 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
             self._runner = DaskTaskRunner(cluster_kwargs=cluster)
         else:
             self._runner = DaskTaskRunner(address=address)

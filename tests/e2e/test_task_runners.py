@@ -175,7 +175,7 @@ class Cluster:
     def __init__(self) -> None:
         import distributed
 
-        self.dask = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        self.dask = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
         self.address = str(self.dask.scheduler_address)
         self.runner = f"dask={self.address}"
 
