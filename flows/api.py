@@ -54,6 +54,17 @@ def load(path: str | Path, *, profile: str | None = None, project: str | Path | 
     return Flow(plan, found, catalogue=catalogue, files=files)
 
 
+def close_resources() -> None:
+    """Close what the flows of this process hold open (stores, models), as its end would. What is used again opens again.
+
+    For services that end and notebooks that hand a store over to another process; no flow may be running.
+
+    Raises:
+        ServiceError: something could not be closed; the rest has been.
+    """
+    shared_pool().close()
+
+
 class Flow:
     """A checked flow, ready to run any number of times, from any thread or event loop.
 

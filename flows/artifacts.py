@@ -81,8 +81,13 @@ def _with_distinct_keys(artifacts: list[RunArtifact]) -> Iterator[RunArtifact]:
         yield artifact if key == artifact.key else replace(artifact, key=key)
 
 
+def _key(plan: Plan, output: str, kind: str) -> str:
+    """Return the key of an output's artifact; an output that is called as what it is, is not called so twice."""
+    return artifact_key(plan.name, "" if output == kind else output, kind)
+
+
 def _description(plan: Plan, what: str, output: str = "", *cuts: str) -> str:
-    output = f" `{output}`" if output else ""
+    output = f" `{output}`" if output and output != what.lower() else ""
     return f"{what}{output} of `{plan.name}`, version {plan.hash[:VERSION_LENGTH]}" + "".join(
         f"; {cut}" for cut in cuts
     )
@@ -114,7 +119,7 @@ def _answer(plan: Plan, output: str, answer: Answer) -> RunArtifact:
     parts.extend(f"*{sentence}*" for sentence in cut)
     if answer.unknown_citations:
         parts.append(f"*{answer.unknown_citations} citations of the model pointed at no passage and were removed*")
-    key = artifact_key(plan.name, output, "answer")
+    key = _key(plan, output, "answer")
     return RunArtifact(key, "markdown", "\n\n".join(parts), _description(plan, "Answer", output, *cut))
 
 
@@ -139,7 +144,7 @@ def _ranking(plan: Plan, output: str, ranking: Ranking) -> RunArtifact:
     if ranking.error:
         cuts.append(f"it is not complete: {escape_line(ranking.error, MAX_CELL)}")
     rows = [_hit_row(hit, routes[:MAX_ROUTES]) for hit in hits]
-    key = artifact_key(plan.name, output, "ranking")
+    key = _key(plan, output, "ranking")
     return RunArtifact(key, "table", rows, _description(plan, "Ranking", output, *cuts))
 
 
@@ -173,7 +178,7 @@ def _index_report(plan: Plan, output: str, report: IndexReport) -> RunArtifact:
     notes = [*report.notes[:MAX_NOTES], *_left_out(len(report.notes), MAX_NOTES, "notes")]
     parts.extend(f"*{sentence}*" for sentence in cut)
     parts.extend(f"Note: {escape_line(note, MAX_CELL)}" for note in notes)
-    key = artifact_key(plan.name, output, "ingestion")
+    key = _key(plan, output, "ingestion")
     return RunArtifact(key, "markdown", "\n\n".join(parts), _description(plan, "Ingestion report", output, *cut))
 
 

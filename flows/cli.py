@@ -27,6 +27,8 @@ _COMMANDS = {
     "serve": ("ragbraid.flows.cli_serve:serve", "Offer flows in the Prefect UI and run them in this process."),
     "deploy": ("ragbraid.flows.cli_deploy:deploy", "Deploy flows to a Prefect work pool, or say what would change."),
     "undeploy": ("ragbraid.flows.cli_deploy:undeploy", "Remove a flow's deployment."),
+    "runs": ("ragbraid.flows.cli_runs:runs", "List the runs of flows on the Prefect server."),
+    "logs": ("ragbraid.flows.cli_runs:logs", "Print what a run on the Prefect server has logged, or follow it."),
     "mcp": ("ragbraid.flows.cli_mcp:mcp", "Offer flows as tools of the Model Context Protocol."),
     "doctor": ("ragbraid.flows.cli_doctor:doctor", "Say what is installed, configured and reachable, and what is not."),
     "dev": ("ragbraid.flows.cli_dev:dev", "Tools for authors: a scripted model to test flows against."),

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ragbraid.dsl.tables import format_table
-from ragbraid.flows.cli_output import print_json
+from ragbraid.flows.cli_output import print_json, use_colour
 from ragbraid.flows.cli_params import json_option
+from ragbraid.flows.markdown_text import safe_line
+from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
+    from ragbraid.flows.prefect_history import PastRun
     from ragbraid.flows.trace_record import Prices, RunRecord
     from ragbraid.flows.trace_tree import StepNode
 
@@ -46,15 +49,19 @@ prices_option = click.option(
 
 
 @click.command()
-@click.argument("run", metavar="FILE")
+@click.argument("run", metavar="RUN|FILE")
 @page_option
 @prices_option
 @json_option
 def trace(run: str, page: Path | None, prices: Prices | None, as_json: bool) -> None:
     """Show what a run did: its steps with their status, time, model calls and tokens.
 
-    FILE is a trace that `ragbraid run FLOW --trace FILE` wrote. With --page nothing is printed, and the page has the
-    drawing of the flow and the inputs and outputs of every step as well.
+    FILE is a trace that `ragbraid run FLOW --trace FILE` wrote. RUN is a run on the Prefect server (PREFECT_API_URL): its
+    name, its id or the beginning of it, or `latest`. With --page nothing is printed, and the page has the drawing of
+    the flow and the inputs and outputs of every step as well.
+
+    Where a run on the server has left no trace, the states and times of its steps are printed instead, and the exit
+    code is 1.
     """
     record = _find_run(run)
     if page is not None:
@@ -66,10 +73,46 @@ def trace(run: str, page: Path | None, prices: Prices | None, as_json: bool) -> 
 
 
 def _find_run(name: str) -> RunRecord:
-    """Return the run that an argument names. Whatever else can name a run is read here."""
+    """Return the run that an argument names: in a file, or on the Prefect server."""
+    from ragbraid.flows.prefect_runner import is_prefect_configured
     from ragbraid.flows.trace_record import read_trace
 
-    return read_trace(Path(name))
+    path = Path(name)
+    if path.is_file() or path.suffix == ".json" or not is_prefect_configured():
+        return read_trace(path)
+    return _read_from_server(name)
+
+
+def _read_from_server(name: str) -> RunRecord:
+    from ragbraid.flows.loops import run_to_end
+    from ragbraid.flows.prefect_history import find_run, read_run_trace, read_steps
+
+    run = run_to_end(find_run(name))
+    record = run_to_end(read_run_trace(run.id))
+    if record is not None:
+        return record
+    steps = run_to_end(read_steps(run.id))
+    if steps:
+        from ragbraid.flows.cli_runs import steps_text
+
+        click.echo(steps_text(steps, colour=use_colour()))
+    raise SettingsError(
+        f"the run `{safe_line(run.name, 60)}` has no trace: {_why_no_trace(run)}",
+        hint="what the server knows of its steps is above; `ragbraid logs` has what they said"
+        if steps
+        else "`ragbraid logs` has what it said",
+    )
+
+
+def _why_no_trace(run: PastRun) -> str:
+    if run.started is None:
+        return f"it has not begun ({run.state})"
+    if not run.is_over:
+        return f"a trace is written when a run ends, and this one is {run.state}"
+    return (
+        f"it ended as {run.state} before its first step, in a process that was killed, while the server was away, or "
+        "under a version of ragbraid that kept none"
+    )
 
 
 def write_page(path: Path, run: RunRecord, prices: Prices | None) -> None:
@@ -98,6 +141,8 @@ def summary_text(run: RunRecord, prices: Prices | None = None) -> str:
         lines.append(f"{run.error.class_} ({run.error.kind}) at `{run.error.step or 'the flow'}`: {run.error.message}")
     nodes = list(walk_tree(tree))
     header = ("STEP", "NODE", "STATUS", "BEGAN", "TOOK", "CALLS", "TOKENS", *(("USD",) if prices else ()))
+    if run.gaps:
+        lines.append(run.gaps)
     lines.extend(["", format_table(header, [_row(node, prices) for node in nodes[:MAX_ROWS]])])
     if len(nodes) > MAX_ROWS:
         lines.append(f"... and {len(nodes) - MAX_ROWS:,} more steps (all of them with --json)")

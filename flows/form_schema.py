@@ -13,6 +13,18 @@ from ragbraid.dsl.plan import InputSpec
 
 _DEFINITION = "#/definitions/{model}"
 
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "minLength": "{} or more characters",
+    "maxLength": "{} or fewer characters",
+    "minItems": "{} or more items",
+    "maxItems": "{} or fewer items",
+}
+"""How the form says what JSON Schema calls so."""
+
 
 def form_schema(inputs: Sequence[InputSpec]) -> dict[str, Any]:
     """Return the schema of a flow's inputs: types, defaults, bounds, choices and descriptions, in the file's order.
@@ -25,8 +37,9 @@ def form_schema(inputs: Sequence[InputSpec]) -> dict[str, Any]:
     for position, spec in enumerate(inputs):
         described, used = _describe(spec)
         definitions |= used
-        about = {"description": spec.about} if spec.about else {}
-        properties[spec.name] = {**described, "title": spec.name, "position": position, **about}
+        properties[spec.name] = {**described, "title": spec.name, "position": position}
+        if about := _about(spec, described):
+            properties[spec.name]["description"] = about
         if not spec.required:
             properties[spec.name]["default"] = default_as_json(spec)
     schema: dict[str, Any] = {
@@ -39,6 +52,18 @@ def form_schema(inputs: Sequence[InputSpec]) -> dict[str, Any]:
     if definitions:
         schema["definitions"] = definitions
     return schema
+
+
+def _about(spec: InputSpec, described: dict[str, Any]) -> str:
+    """Return what the form says about an input, with its bounds, of which it says nothing before they are passed."""
+    parts = [described, *described.get("anyOf", [])]
+    found = {key: part[key] for part in parts for key in _BOUNDS if key in part}
+    shown = {key: f"{value:,.10g}" for key, value in found.items()}
+    if {"minimum", "maximum"} <= set(shown):
+        bounds = f"{shown['minimum']} to {shown['maximum']}"
+    else:
+        bounds = ", ".join(_BOUNDS[key].format(value) for key, value in shown.items())
+    return f"{spec.about} ({bounds})" if spec.about and bounds else spec.about or bounds
 
 
 def default_as_json(spec: InputSpec) -> Any:

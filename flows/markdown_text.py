@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
 """What renderers turn into links without being asked."""
 _CELL_MARKS = re.compile(r"([`*\[<~]|(?<![^\W_])_|_(?![^\W_])|\\(?=[!-/:-@\[-`{-~])|&(?=#?\w+;))")
 """What is markup in a single line; an underscore within a word, say, is not."""
-_LINE_START = re.compile(r"^([-+#=:>])|^(\d+)([.)])")
+_LINE_START = re.compile(r"^([-+#=:>])|^(\d+)([.)])(?=\s|$)")
 
 
 def safe_text(text: str, limit: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 
 import httpx
 from prefect.client.orchestration import PrefectClient, get_client
@@ -16,6 +17,9 @@ from prefect.settings import get_current_settings
 from ragbraid.flows.prefect_runner import configured_api_url
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import ServiceError, SettingsError
+
+_PATIENCE_SECONDS = 3.0
+"""How long the server may take to say which UI it has."""
 
 API_FAILURES = (httpx.TransportError, PrefectHTTPStatusError)
 """What Prefect's client raises when the API is gone or out of order."""
@@ -31,7 +35,7 @@ async def api_client() -> AsyncIterator[PrefectClient]:
     """
     if configured_api_url() is None:
         raise SettingsError(
-            "no Prefect API is configured, so there is nowhere to deploy to",
+            "no Prefect API is configured, so there is no server to turn to",
             hint="start a server with `prefect server start`, and set PREFECT_API_URL=http://127.0.0.1:4200/api",
         )
     try:
@@ -94,7 +98,22 @@ def api_url() -> str:
 def ui_address(path: str) -> str | None:
     """Return the address of a page of Prefect's UI, or None where there is no UI."""
     base = get_current_settings().ui_url
-    return f"{base.rstrip('/')}/{path}" if base else None
+    return f"{_default_ui(base)}/{path}" if base else None
+
+
+@lru_cache(maxsize=8)
+def _default_ui(base: str) -> str:
+    """Return where the UI that the server offers first begins: a server has an older one and a newer one.
+
+    A server that does not say so, such as Prefect Cloud, has one.
+    """
+    base = base.rstrip("/")
+    try:
+        told = httpx.get(f"{base}/ui-settings", timeout=_PATIENCE_SECONDS).json()
+        older, newer = told["v1_base_url"].rstrip("/"), told["v2_base_url"]
+        return base + newer.removeprefix(older) if told["default_ui"] == "v2" else base
+    except (httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError):
+        return base
 
 
 def _detail(response: httpx.Response) -> str:

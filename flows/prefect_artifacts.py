@@ -14,6 +14,8 @@ from prefect.client.schemas.actions import ArtifactCreate
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.artifacts import artifacts_of
 from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
+from ragbraid.flows.prefect_trace import write_trace
+from ragbraid.flows.trace import Trace
 
 _logger = logging.getLogger(__name__)
 
@@ -21,12 +23,13 @@ MOST_SECONDS = 10.0
 """How long writing may take before the run ends without what is not written; a lost server is retried for longer."""
 
 
-async def write_artifacts(plan: Plan, outputs: Any, flow_run_id: UUID) -> None:
+async def write_artifacts(plan: Plan, outputs: Any, trace: Trace, flow_run_id: UUID) -> None:
     """Write what a finished run leaves for its reader; where that fails, the run's log says so and nothing else happens.
 
     Args:
         plan: the flow that ran.
         outputs: what it gave.
+        trace: what its steps did.
         flow_run_id: the run that the artifacts belong to.
     """
     try:
@@ -42,6 +45,7 @@ async def write_artifacts(plan: Plan, outputs: Any, flow_run_id: UUID) -> None:
                         flow_run_id=flow_run_id,
                     )
                 )
+            await write_trace(client, trace, flow_run_id)
     except TimeoutError:
         _logger.warning(
             "the artifacts of the run could not be written: the Prefect API at %s took more than %g s",

@@ -23,6 +23,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
+from prefect.states import Completed
 from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -32,12 +33,14 @@ from ragbraid.flows.api import Flow
 from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
+from ragbraid.flows.outcomes import outcome_of
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
+from ragbraid.flows.prefect_turns import turn_of
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.runner import Listener, RunResult
 from ragbraid.flows.secrets import redact
@@ -101,7 +104,12 @@ def build_flow(flow: Flow) -> PlanFlow:
 
     async def run(**parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
-        return await _run_in_engine(flow, tasks, given)
+        async with turn_of(flow) as ended:
+            if ended is not None:
+                return ended
+            outputs = await _run_in_engine(flow, tasks, given)
+        outcome = outcome_of(outputs)
+        return outputs if outcome is None else Completed(message=outcome, data=outputs)
 
     # Prefect finds a generated flow again by this name: a nested function has none that a worker could import.
     run.__module__ = "ragbraid.flows.library"

@@ -34,12 +34,15 @@ class RunLogHandler(logging.Handler):
 
 
 class _SentencesOnly(logging.Filter):
-    """Takes the traceback off a record about one of our own errors, or a lost API: a sentence says what happened."""
+    """Makes a record about one of our own errors, or a lost API, a sentence with what to do and no traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and isinstance(record.exc_info[1], (RagbraidError, *API_FAILURES)):
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, (RagbraidError, *API_FAILURES)):
             record.exc_info = None
             record.exc_text = None
+            if hint := getattr(error, "hint", None):
+                record.msg, record.args = f"{record.getMessage()}\nhint: {redact(hint)}", ()
         return True
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from time import monotonic
 from uuid import UUID
 
-import httpx
 from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
-from prefect.exceptions import PrefectHTTPStatusError
 
 from ragbraid.flows.artifacts import artifact_key
+from ragbraid.flows.prefect_api import is_api_failure
 from ragbraid.flows.runner import Listener, RunEvent
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class ProgressArtifacts:
 
 
 class _StepProgress:
-    """One artifact: written by one task at a time, which takes up whatever was reported meanwhile."""
+    """One artifact: written by one task at a time, which goes on until nothing newer was reported meanwhile."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -60,19 +60,25 @@ class _StepProgress:
         self._written: float | None = None
         self._label = ""
         self._next_at = 0.0
+        self._is_last = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def report(self, percent: float, label: str) -> None:
         self._percent, self._label = percent, label
-        is_idle = self._task is None or self._task.done()
-        if is_idle and monotonic() >= self._next_at:
-            self._next_at = monotonic() + _SECONDS_BETWEEN_UPDATES
-            self._task = asyncio.get_running_loop().create_task(self._write())
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._catch_up())
 
     async def finish(self) -> None:
+        self._is_last.set()
         if self._task is not None:
             await self._task
-        if self._written != self._percent:
+
+    async def _catch_up(self) -> None:
+        while self._written != self._percent:
+            # What stands there while a step thinks for long must be the last that it said.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_last.wait(), max(self._next_at - monotonic(), 0.0))
+            self._next_at = monotonic() + _SECONDS_BETWEEN_UPDATES
             await self._write()
 
     async def _write(self) -> None:
@@ -82,7 +88,9 @@ class _StepProgress:
                 self._artifact = await acreate_progress_artifact(percent, key=self._key, description=self._label)
             else:
                 await aupdate_progress_artifact(self._artifact, percent)
-        except (httpx.TransportError, PrefectHTTPStatusError) as error:
+        except Exception as error:
+            if not is_api_failure(error):
+                raise
             # A bar that cannot be drawn is no reason to lose the run.
             _logger.warning("progress of `%s` could not be shown: %s", self._key, error)
         self._written = percent

@@ -28,12 +28,13 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, ObjectNotFound
 from prefect.flow_engine import run_flow_async
-from prefect.states import Cancelled, Pending
+from prefect.states import Cancelled, Crashed, Pending
 from prefect.utilities.engine import propose_state
 
 from ragbraid.flows.loops import end_tasks
-from ragbraid.flows.prefect_api import api_client, api_failure, is_api_failure
+from ragbraid.flows.prefect_api import API_FAILURES, api_client, api_failure, is_api_failure
 from ragbraid.flows.run_names import run_name
+from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
 
 if TYPE_CHECKING:
@@ -161,13 +162,24 @@ class Server:
             await client.set_flow_run_state(run.id, Cancelled(message=outcome), force=True)
         except Abort as abort:
             outcome = f"Prefect took it back: {abort}"
-        except RagbraidError as error:
-            outcome = str(error)
         except Exception as error:
-            if not is_api_failure(error):
+            if not is_api_failure(error) and not isinstance(error, RagbraidError):
                 _logger.exception("the run %s ended by a fault of ragbraid or Prefect", run.name)
-            outcome = str(api_failure(error)) if is_api_failure(error) else f"{type(error).__name__}: {error}"
+            outcome = await self._crash(client, run, error)
         self._tell(f"{flow.name}: run {name} has ended after {time.monotonic() - began:.1f} s: {outcome}")
+
+    async def _crash(self, client: PrefectClient, run: FlowRun, error: Exception) -> str:
+        """End a run that its engine could not carry out, which would stay as it is for ever; return the reason."""
+        if is_api_failure(error):
+            return str(api_failure(error))
+        reason = str(error) if isinstance(error, RagbraidError) else f"{type(error).__name__}: {error}"
+        try:
+            state = (await client.read_flow_run(run.id)).state
+            if state is None or not state.is_final():
+                await client.set_flow_run_state(run.id, Crashed(message=redact(reason)), force=True)
+        except API_FAILURES as lost:
+            return f"{reason}; and {api_failure(lost)}"
+        return reason
 
     async def _claim(self, client: PrefectClient, run: FlowRun) -> bool:
         """Whether the run is ours: another process that serves the same deployment may have been faster.

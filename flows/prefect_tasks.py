@@ -12,7 +12,7 @@ from datetime import timedelta
 from hashlib import sha256
 from math import isinf
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from prefect import Task
 from prefect.client.schemas.objects import RunInput, State, TaskRun, TaskRunResult
@@ -20,10 +20,10 @@ from prefect.context import TaskRunContext
 from prefect.task_engine import TaskRunTimeoutError, run_task_async
 from prefect.utilities.annotations import quote
 
-from ragbraid.dsl.plan import AnyStep, Body, Plan, Retry, Step
-from ragbraid.dsl.walk import inner_bodies
+from ragbraid.dsl.plan import AnyStep, Plan, Retry, Step
 from ragbraid.flows.cache import NoStableFormError, canonical, result_key
 from ragbraid.flows.resources import PlanResources
+from ragbraid.flows.run_edges import RunEdges, StepOrder
 from ragbraid.flows.secrets import redacted
 from ragbraid.registry.context import report_note
 from ragbraid.registry.errors import RagbraidError, RunError, ServiceError
@@ -51,7 +51,7 @@ class StepTasks:
         self._plan = plan
         self._resources = resources
         self._tasks: dict[int, Task[..., Any]] = {}
-        self._upstream = dict(_upstream(plan.body))
+        self.order = StepOrder(plan)
 
     def executor(self, run_id: str) -> TaskRunExecutor | None:
         """Return the executor of one flow run, or None where nothing of the flow is a task run."""
@@ -64,10 +64,6 @@ class StepTasks:
         if task is None:
             task = self._tasks[id(step)] = _make_task(step)
         return task
-
-    def upstream_of(self, step: AnyStep) -> tuple[str, ...]:
-        """Return the names of the steps beside it whose output a step reads."""
-        return self._upstream.get(id(step), ())
 
     async def key_of(self, step: AnyStep, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
         """Return the key under which the step's result is kept, or None where it can have none.
@@ -105,15 +101,6 @@ class StepTasks:
         return [(parameter, self._resources.fingerprint(name, roles[name])) for parameter, name in step.resources]
 
 
-def _upstream(body: Body) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield every step by its identity with the names of the steps beside it that it reads, at any depth."""
-    by_slot = {step.slot: step.name for step in body.steps}
-    for step in body.steps:
-        yield id(step), tuple(by_slot[slot] for slot in sorted(step.needs) if slot in by_slot)
-        for inner in inner_bodies(step):
-            yield from _upstream(inner)
-
-
 class TaskRunExecutor:
     """A `StepExecutor` that gives every step of one flow run a task run of its own.
 
@@ -129,7 +116,7 @@ class TaskRunExecutor:
         self.takes_blocks = takes_blocks
         self._tasks = tasks
         self._run_id = run_id
-        self._task_runs: dict[str, UUID] = {}
+        self._edges = RunEdges(tasks.order)
 
     async def execute(
         self, step: AnyStep, path: str, call: Callable[[], Awaitable[Any]], inputs: Mapping[str, Any]
@@ -137,13 +124,7 @@ class TaskRunExecutor:
         """Run one step as a task run: see `ragbraid.flows.runner.StepExecutor`."""
         key = await self._tasks.key_of(step, path, inputs, self._run_id)
         task_run_id = uuid4()
-        self._task_runs[path] = task_run_id
-        prefix = path.removesuffix(step.name)
-        parents: set[RunInput] = {
-            TaskRunResult(id=self._task_runs[prefix + name])
-            for name in self._tasks.upstream_of(step)
-            if prefix + name in self._task_runs
-        }
+        parents: set[RunInput] = {TaskRunResult(id=parent) for parent in self._edges.add(step, path, task_run_id)}
         with _executing(_Execution(path, key, call)):
             try:
                 # `quote` keeps Prefect from searching big values for futures; edges are told by hand instead.

@@ -16,8 +16,8 @@ MAX_NAME = 60
 _QUESTIONS = ("question", "query")
 _SOURCES = ("path", "folder", "source", "url")
 
-_GENERATED = re.compile(r"[a-z]+(-[a-z]+)+")
-"""What Prefect and its form call a run that nobody has named: `ruddy-otter`."""
+_GENERATED = re.compile(r"[A-Za-z]+(-[A-Za-z]+)+")
+"""What Prefect and its form call a run that nobody has named: `ruddy-otter`, `Licensed-Baiji`."""
 _LOGIN = re.compile(r"(?<=//)[^/@\s]*@")
 _DIRECTIONS = frozenset("\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 """Signs without a shape, some of which turn the direction of what follows them."""

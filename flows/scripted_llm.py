@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,13 +38,15 @@ from ragbraid.registry.errors import SettingsError
 
 DEFAULT_PORT = 8089
 _HANG_SECONDS = 3600.0
+_LOOK_SECONDS = 0.05
+"""How often the server looks whether a client that waits is still there."""
 
 
 @dataclass
 class Recorded:
     """One request that the server got, and the HTTP status that it sent back (0 while there is none).
 
-    `given_up` says that the client went away in the middle of a stream.
+    `given_up` says that the client went away while it was still waiting for the answer, or in the middle of a stream.
     """
 
     path: str
@@ -127,9 +130,9 @@ class ScriptedLLM:
 
     # -- what the handlers ask ---------------------------------------------------------------------------------------
 
-    def wait(self, seconds: float) -> None:
-        """Wait, but not beyond the server's end."""
-        self._stopping.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not beyond the server's end; returns whether that has come."""
+        return self._stopping.wait(seconds)
 
     def admits(self, headers: dict[str, str]) -> bool:
         """Whether a request carries the key that the server wants."""
@@ -261,10 +264,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self._reply(request, reply, recorded)
 
     def _reply(self, request: ChatRequest, reply: Reply, recorded: Recorded) -> int:
-        self.server.scripted.wait(reply.delay_seconds)
+        if not self._keeps_waiting(_HANG_SECONDS if reply.fault == "timeout" else reply.delay_seconds, recorded):
+            return 0
         if reply.fault in ("timeout", "reset"):
-            if reply.fault == "timeout":
-                self.server.scripted.wait(_HANG_SECONDS)
             return self._hang_up()
         if reply.fault == "web_page":
             return self._send_bytes(200, "text/html", b"<!doctype html><title>A web page</title>")
@@ -305,11 +307,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         broken = reply.fault in ("broken_stream", "stream_error")
         for number, event in enumerate(events[: len(events) // 2] if broken else events, start=1):
-            self.server.scripted.wait(reply.piece_seconds)
             if reply.before_piece is not None:
                 reply.before_piece(number)
-            if self._is_deserted():
-                recorded.given_up, self.close_connection = True, True
+            if not self._keeps_waiting(reply.piece_seconds, recorded):
                 return 200
             self._send_event(json.dumps(event, ensure_ascii=False))
         if reply.fault == "broken_stream":
@@ -321,6 +321,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_event(self, data: str) -> None:
         payload = b"data: " + data.encode() + b"\n\n"
         self.wfile.write(b"%x\r\n%b\r\n" % (len(payload), payload))
+
+    def _keeps_waiting(self, seconds: float, recorded: Recorded) -> bool:
+        """Wait; returns whether the client is still there, which is otherwise noted."""
+        end = monotonic() + seconds
+        while not self._is_deserted():
+            left = end - monotonic()
+            if left <= 0 or self.server.scripted.wait(min(left, _LOOK_SECONDS)):
+                return True
+        recorded.given_up, self.close_connection = True, True
+        return False
 
     def _is_deserted(self) -> bool:
         """Whether the client has closed the connection, of which writing says nothing until it is too late."""

@@ -66,6 +66,19 @@ class RunRecord(_Record):
     outputs: Mapping[str, Any]
     steps: tuple[StepRecord, ...]
     drawing: Drawing | None = None
+    steps_left_out: int = 0
+    values_left_out: int = 0
+    """Steps that a trace of bounded size has no entry of, and entries whose inputs and output it does not have."""
+
+    @property
+    def gaps(self) -> str:
+        """What a trace of bounded size does not have, as a sentence; empty where it has everything."""
+        parts = (
+            (self.steps_left_out, "step of its middle", "steps of its middle"),
+            (self.values_left_out, "step's inputs and output", "steps' inputs and outputs"),
+        )
+        told = [f"{count:,} {one if count == 1 else many}" for count, one, many in parts if count]
+        return f"the trace was too large to be kept whole: without {' and '.join(told)}" if told else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ragbraid.flows.api import Flow, load
+    from ragbraid.flows.api import Flow, close_resources, load
+    from ragbraid.flows.runner import RunEvent, RunResult
     from ragbraid.registry.contract import Contract
     from ragbraid.registry.contracts import (
         Answer,
@@ -91,7 +92,8 @@ if TYPE_CHECKING:
     from ragbraid.registry.resources import LLM, Embedder, Reranker, SparseEncoder, TokenEmbedder
 
 _ROOMS = {
-    "ragbraid.flows.api": ("Flow", "load"),
+    "ragbraid.flows.api": ("Flow", "close_resources", "load"),
+    "ragbraid.flows.runner": ("RunEvent", "RunResult"),
     "ragbraid.registry.contract": ("Contract",),
     "ragbraid.registry.contracts": (
         "Answer", "Chunk", "ChunkSet", "Citation", "Document", "DocumentSet", "FanIn", "Hit",
@@ -186,6 +188,8 @@ __all__ = [
     "Route",
     "RouteScore",
     "RunError",
+    "RunEvent",
+    "RunResult",
     "SeedWeights",
     "Segment",
     "ServiceError",
@@ -208,6 +212,7 @@ __all__ = [
     "Triple",
     "Usage",
     "Where",
+    "close_resources",
     "load",
     "node",
     "resource",

@@ -53,12 +53,12 @@ def test_an_answer_and_its_evidence_are_artifacts_in_which_passages_stay_text(tm
         shown = load(path)
         output, found = asyncio.run(run_and_read(shown, question="When does the ferry to Norrhaven leave?"))
         _, plain = asyncio.run(run_and_read(made.flow, question="When does the ferry to Norrhaven leave?"))
-    assert set(found) == {"shown-drawing", "shown-answer-answer", "shown-evidence-ranking"}
+    assert set(found) == {"shown-drawing", "shown-answer", "shown-evidence-ranking"}
     assert set(plain) == {"hybrid-qa-drawing", "hybrid-qa-answer"}
 
-    answer = found["shown-answer-answer"]
+    answer = found["shown-answer"]
     assert answer.type == "markdown"
-    assert answer.description == f"Answer `answer` of `shown`, version {shown.plan.hash[:12]}"
+    assert answer.description == f"Answer of `shown`, version {shown.plan.hash[:12]}"
     assert "ferry" in output["answer"].citations[0].quote
     assert "**\\[1\\]** ferry (passage read)" in answer.data
     assert "&lt;script&gt;" in answer.data

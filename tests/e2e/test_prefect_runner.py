@@ -299,7 +299,7 @@ def test_the_form_has_types_bounds_defaults_and_descriptions(project: Project) -
     question, top_k, language = (schema["properties"][name] for name in ("question", "top_k", "language"))
     assert (question["type"], question["description"]) == ("string", "what you want to know")
     assert (top_k["minimum"], top_k["maximum"], top_k["default"]) == (1, 50, 5)
-    assert top_k["description"] == "how many passages"
+    assert top_k["description"] == "how many passages (1 to 50)"
     assert language["default"] == "auto"
     assert schema["required"] == ["question"]
     assert schema["additionalProperties"] is False

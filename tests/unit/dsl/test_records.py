@@ -13,7 +13,9 @@ names = st.dictionaries(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True), st.i
 
 
 @given(names)
-def test_a_record_comes_back_from_a_pickle_with_the_same_fields_and_the_same_cache_key(values: dict[str, object]) -> None:
+def test_a_record_comes_back_from_a_pickle_with_the_same_fields_and_the_same_cache_key(
+    values: dict[str, object],
+) -> None:
     record = make_record("find_output", {name: type(value) for name, value in values.items()})(**values)
     for module in (pickle, cloudpickle):
         again = module.loads(module.dumps(record))

@@ -50,11 +50,18 @@ def property_of(declaration: str) -> dict[str, Any]:
         ("'literal[\"a\", \"b\"] = a'", {"type": "string", "enum": ["a", "b"], "default": "a"}),
         ("'literal[\"a\"]'", {"type": "string", "enum": ["a"]}),
         ("{type: int, ge: 1, le: 50, about: how many}", {
-            "type": "integer", "minimum": 1, "maximum": 50, "description": "how many",
+            "type": "integer", "minimum": 1, "maximum": 50, "description": "how many (1 to 50)",
         }),
-        ("{type: float, gt: 0, lt: 1}", {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
+        ("{type: float, gt: 0, lt: 1}", {
+            "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description": "more than 0, less than 1",
+        }),
+        ("{type: 'int | none', default: none, ge: 2, about: how often}", {
+            "anyOf": [{"type": "integer", "minimum": 2}, {"type": "null"}], "default": None,
+            "description": "how often (at least 2)",
+        }),
         ("{type: str, min_length: 1, max_length: 9, pattern: '^[a-z]+$'}", {
             "type": "string", "minLength": 1, "maxLength": 9, "pattern": "^[a-z]+$",
+            "description": "1 or more characters, 9 or fewer characters",
         }),
         ("{type: int, choices: [1, 2]}", {"type": "integer", "enum": [1, 2]}),
     ],
