@@ -93,6 +93,12 @@ class Flow:
     def __repr__(self) -> str:
         return f"<Flow {self.name} ({self.plan.file})>"
 
+    def _repr_html_(self) -> str:
+        """Return the drawing, which is what a notebook shows of a flow."""
+        from ragbraid.dsl.draw_svg import draw_svg
+
+        return draw_svg(self.plan)
+
     @property
     def name(self) -> str:
         """The flow's name, as its file has it."""

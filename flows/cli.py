@@ -26,6 +26,7 @@ _COMMANDS = {
     "kb": ("ragbraid.flows.cli_kb:kb", "List, show, verify and drop knowledge bases and look at their graphs."),
     "serve": ("ragbraid.flows.cli_serve:serve", "Offer flows in the Prefect UI and run them in this process."),
     "deploy": ("ragbraid.flows.cli_deploy:deploy", "Deploy flows to a Prefect work pool, or say what would change."),
+    "worker": ("ragbraid.flows.cli_worker:worker", "Run what is deployed to a work pool, in this process."),
     "undeploy": ("ragbraid.flows.cli_deploy:undeploy", "Remove a flow's deployment."),
     "runs": ("ragbraid.flows.cli_runs:runs", "List the runs of flows on the Prefect server."),
     "logs": ("ragbraid.flows.cli_runs:logs", "Print what a run on the Prefect server has logged, or follow it."),

@@ -67,6 +67,16 @@ def flow_of(packed: str) -> PlanFlow:
     return flow
 
 
+def flow_or_failing(packed: str, inputs: Sequence[str]) -> PlanFlow:
+    """Return the Prefect flow of a packed bundle, or where it cannot be made here, one that fails and says why."""
+    try:
+        return flow_of(packed)
+    except RagbraidError as error:
+        from ragbraid.flows.prefect_engine import build_failing_flow
+
+        return build_failing_flow(error, inputs)
+
+
 def __getattr__(name: str) -> Any:
     if name != "flow":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -76,9 +86,4 @@ def __getattr__(name: str) -> Any:
             f"{ENTRYPOINT} has a flow only in a run of a deployment", hint="deploy flows by `ragbraid deploy`"
         )
     fields = json.loads(received)
-    try:
-        return flow_of(fields["bundle"])
-    except RagbraidError as error:
-        from ragbraid.flows.prefect_engine import build_failing_flow
-
-        return build_failing_flow(error, fields["inputs"])
+    return flow_or_failing(fields["bundle"], fields["inputs"])

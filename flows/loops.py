@@ -58,3 +58,8 @@ async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
             task.exception()  # looked at, so that asyncio does not report it as never retrieved
     if cancelled is not None:
         raise cancelled
+
+
+def in_main_thread() -> bool:
+    """Whether the caller runs in the process's main thread, where signals arrive."""
+    return threading.current_thread() is threading.main_thread()

@@ -86,6 +86,9 @@ class PlanFlow(prefect.Flow[..., Coroutine[Any, Any, Any]]):
     notes: tuple[str, ...] = ()
     """Sentences that every run logs as it begins."""
 
+    inputs: tuple[InputSpec, ...] = ()
+    """The inputs of the plan, of which a run is called after one."""
+
     def __call__(self, *args: Any, return_state: bool = False, **kwargs: Any) -> Any:
         """Start a run; the coroutine gives the flow's output, or Prefect's state with `return_state=True`."""
         work = super().__call__(*args, return_state=return_state, **kwargs)
@@ -117,13 +120,15 @@ def build_flow(flow: Flow) -> PlanFlow:
     run.__doc__ = plan.about or None
     run.__signature__ = signature_of(plan)  # type: ignore[attr-defined]
     # Inputs are checked by the flow itself, which says what is wrong in its own words and all at once.
-    return PlanFlow(
+    made = PlanFlow(
         run,
         name=plan.name,
         version=plan.hash[:VERSION_LENGTH],
         description=plan.about or None,
         validate_parameters=False,
     )
+    made.inputs = plan.inputs
+    return made
 
 
 def build_failing_flow(error: RagbraidError, inputs: Sequence[str]) -> PlanFlow:

@@ -30,7 +30,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import ConcurrencyLeaseHolder, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Running
 from prefect.utilities.engine import propose_state
@@ -180,7 +180,7 @@ async def _make_limits(client: PrefectClient, names: list[str]) -> None:
         try:
             await client.read_global_concurrency_limit_by_name(name)
         except ObjectNotFound:
-            with suppress(PrefectHTTPStatusError):  # another run was faster; any other refusal shows when it is used
+            with suppress(ObjectAlreadyExists):  # another run was faster
                 await client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
 
 

@@ -7,22 +7,25 @@ they gave, their steps, their usage and their notes come back and are put togeth
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ragbraid.dsl.plan import Map
+from ragbraid.dsl.plan import BlockStep, Map, Policy
 from ragbraid.dsl.walk import branch_reads, map_steps
 from ragbraid.flows.blocks import all_or_none
 from ragbraid.flows.bundle import bundle_of
+from ragbraid.flows.cache import NoStableFormError, canonical
 from ragbraid.flows.fleets import START_SECONDS, Fleet, open_fleet
-from ragbraid.flows.parcels import Parcels, outside_values
+from ragbraid.flows.parcels import Outside, Parcels, outside_values
 from ragbraid.flows.remote_worker import Errand, ErrandReport, ItemReport, Surroundings, run_errand
 from ragbraid.flows.runner import RunEvent
 from ragbraid.flows.task_runners import RunnerPlace
@@ -65,16 +68,16 @@ class Shares:
     """How many errands are under way at the same time."""
 
 
-def share_out(items: int, concurrency: int, slots: int) -> Shares:
+def share_out(items: int, concurrency: int, slots: int, most: int = MOST_ITEMS) -> Shares:
     """Say how many items go into an errand, so that no more than `concurrency` items are ever under way.
 
     Bodies that wait (for a model, a store) keep their concurrency: each slot runs its part of it. Bodies that compute
-    get errands that are long enough to be worth sending.
+    get errands that are long enough to be worth sending. An errand holds `most` items at most.
     """
     slots = max(1, min(slots, concurrency, items))
     for_each = max(1, concurrency // slots)
     even = -(-items // slots)
-    size = max(min(-(-even // ERRANDS_PER_SLOT), MOST_ITEMS), min(for_each, even))
+    size = min(max(min(-(-even // ERRANDS_PER_SLOT), MOST_ITEMS), min(for_each, even)), most)
     at_once = min(for_each, size)
     return Shares(size, at_once, max(1, min(concurrency // at_once, -(-items // size))))
 
@@ -86,8 +89,10 @@ class RemoteMaps:
         self.place = place
         self._flow = flow
         self._parcels = Parcels(flow.plan)
-        self._steps = tuple(map_steps(flow.plan.body))
-        self._numbers = {id(step.block): number for number, step in enumerate(self._steps)}
+        steps = tuple(map_steps(flow.plan.body))
+        self._numbers = {id(step.block): number for number, step in enumerate(steps)}
+        # The map itself is tried again as its policy says; an item is not.
+        self._item_steps = tuple(replace(step, policy=Policy()) for step in steps)
 
     @cached_property
     def _bundle(self) -> str:
@@ -100,11 +105,15 @@ class RemoteMaps:
         """Run the items of a map: see `ragbraid.flows.runner.MapRunner`."""
         fleet = await THREADS.call(partial(open_fleet, self.place))
         slots = await self._slots(fleet, entry.path)
-        shares = share_out(len(items), block.concurrency, slots)
-        around = self._surroundings(block.planned, frame, entry.path)
+        # A task run is an item: what Prefect shows, retries and keeps. Otherwise errands are as long as they may be.
+        shares = share_out(len(items), block.concurrency, slots, most=MOST_ITEMS if run.executor is None else 1)
+        outside = outside_values(branch_reads(block.planned.branch), frame)
+        around = self._surroundings(block.planned, outside, entry.path)
         everywhere = len(items) > shares.size * slots
         shared = await THREADS.call(partial(_by_reference, fleet, pickle.dumps(around), with_all=everywhere))
-        sent = _MapRun(fleet, self._parcels, self.place, items, run, entry, shared)
+        step = self._item_steps[around.map_number]
+        prints = "" if run.executor is None else await THREADS.call(partial(_fingerprint, outside))
+        sent = _MapRun(fleet, self._parcels, self.place, items, run, entry, shared, step, prints)
         starts = iter(range(0, len(items), shares.size))
 
         async def work() -> None:
@@ -133,14 +142,12 @@ class RemoteMaps:
             await asyncio.sleep(0.5)
         return slots
 
-    def _surroundings(self, planned: Map, frame: Frame, path: str) -> Surroundings:
-        values = outside_values(branch_reads(planned.branch), frame)
+    def _surroundings(self, planned: Map, outside: Outside, path: str) -> Surroundings:
         try:
-            outside = self._parcels.pack(values)
+            packed = self._parcels.pack(outside)
         except Exception as error:
             raise _cannot_travel("what the items read from around them", path, error) from error
-        number = self._numbers[id(planned)]
-        return Surroundings(uuid4().hex, self._bundle, number, path, outside)
+        return Surroundings(uuid4().hex, self._bundle, self._numbers[id(planned)], path, packed)
 
 
 @dataclass
@@ -155,11 +162,17 @@ class _MapRun:
     entry: StepTrace
     shared: Any
     """The pickled surroundings, or what stands for them."""
+    step: BlockStep
+    """The map as an executor knows it when it executes an item."""
+    prints: str
+    """Stands for the surroundings in the key of an item's result; empty where they have no stable form."""
     run_id: str = field(default_factory=lambda: uuid4().hex)
     reports: dict[int, ErrandReport] = field(default_factory=dict)
     """By the place of their first item."""
     futures: list[Future[bytes]] = field(default_factory=list)
     """What is under way, and what was when the run was ended."""
+    gave: dict[int, Sequence[tuple[Any, ...]]] = field(default_factory=dict)
+    """What the items gave, by the place of the errand's first one: `(value,)`, or `()` for one that is left out."""
     done: int = 0
 
     async def send(self, start: int, items: Sequence[Any], at_once: int) -> None:
@@ -168,6 +181,23 @@ class _MapRun:
         Raises:
             RagbraidError: an item failed, a limit was passed, or the task runner failed.
         """
+        executor = self.run.executor
+        if executor is None:
+            self.gave[start] = await self._send(start, items, at_once)
+        else:
+            path = f"{self.entry.path}[{start + 1}]"
+            # Without a stable form there is no key, and nothing is taken from an earlier attempt of the run.
+            inputs = {"item": items[0], "around": self.prints or object()}
+            self.gave[start] = await executor.execute(
+                self.step, path, partial(self._send, start, items, at_once), inputs
+            )
+            if start not in self.reports:
+                self.entry.notes.append(f"item {start + 1} was done by an earlier attempt of the run")
+        self.done += len(items)
+        if self.entry.on_progress is not None:
+            self.entry.on_progress("items", self.done, len(self.items))
+
+    async def _send(self, start: int, items: Sequence[Any], at_once: int) -> Sequence[tuple[Any, ...]]:
         path, trace = self.entry.path, self.run.trace
         try:
             packed = self.parcels.pack(list(items))
@@ -187,11 +217,10 @@ class _MapRun:
         self.futures.remove(future)
         began = max(sent, perf_counter() - trace.origin - report.seconds)
         self._take(start, report, began)
-        self.done += len(items)
-        if self.entry.on_progress is not None:
-            self.entry.on_progress("items", self.done, len(self.items))
         if report.error is not None:
             raise report.error
+        gave: Sequence[tuple[Any, ...]] = self.parcels.unpack(report.results)
+        return gave
 
     async def end(self) -> None:
         """Have the workers end what is under way; those that do not answer in time are left behind."""
@@ -218,10 +247,7 @@ class _MapRun:
 
     def results(self) -> list[Any]:
         """Return what the items gave, in their order."""
-        found = []
-        for _, report in sorted(self.reports.items()):
-            found += [value for result in self.parcels.unpack(report.results) for value in result]
-        return found
+        return [value for _, results in sorted(self.gave.items()) for result in results for value in result]
 
     async def _wait(self, future: Future[bytes]) -> bytes:
         """Wait for an errand, and see now and then whether there is anybody to carry it out."""
@@ -281,6 +307,14 @@ class _MapRun:
 
 def _by_reference(fleet: Fleet, content: bytes, *, with_all: bool) -> Any:
     return content if len(content) < SHARED_BYTES else fleet.share(content, with_all=with_all)
+
+
+def _fingerprint(outside: Outside) -> str:
+    try:
+        named = {f"{depth} {slot}": value for (depth, slot), value in outside.items()}
+        return sha256(json.dumps(canonical(named)).encode()).hexdigest()
+    except NoStableFormError:
+        return ""
 
 
 def _cannot_travel(what: str, path: str, error: Exception) -> RunError:

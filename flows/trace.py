@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from enum import Enum
+from html import escape
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -203,6 +204,14 @@ class Trace:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise SettingsError(f"the trace cannot be written to {target}: {error.strerror or error}") from error
+
+    def _repr_html_(self) -> str:
+        """Return the trace page, which loads nothing and runs no script, in a frame: what a notebook shows of a run."""
+        from ragbraid.flows.trace_page import trace_page
+        from ragbraid.flows.trace_record import record_of
+
+        style = "width: 100%; height: 36em; border: 1px solid #ccc"
+        return f'<iframe srcdoc="{escape(trace_page(record_of(self)))}" sandbox="" style="{style}"></iframe>'
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Values of steps may be anything, so a trace travels (with a pickled error) in its bounded form.

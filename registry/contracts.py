@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from ragbraid.registry.contract import Contract
 from ragbraid.registry.graph_parts import ChunkGraph
+from ragbraid.registry.notebook import answer_html, ranking_html
 
 Metadata = dict[str, JsonValue]
 
@@ -204,6 +205,9 @@ class Ranking(Contract):
             previous = hit.score
         return self
 
+    def _repr_html_(self) -> str:
+        return ranking_html(self)
+
     @classmethod
     def from_hits(cls, hits: Iterable[Hit], *, route: str, score_kind: ScoreKind) -> Self:
         """Build a ranking from hits in any order.
@@ -282,6 +286,9 @@ class Answer(Contract):
     """How many citations of the model pointed at no passage and were removed."""
     rationale: str | None = None
     usage: Usage = Usage()
+
+    def _repr_html_(self) -> str:
+        return answer_html(self)
 
 
 class SourceReport(Contract):

@@ -95,6 +95,12 @@ class RagbraidError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in a notebook: sentences instead of a traceback through our code."""
+        from ragbraid.registry.notebook import error_lines
+
+        return error_lines(self)
+
 
 class FlowError(RagbraidError):
     """A flow file cannot be run.

@@ -9,7 +9,7 @@ import prefect
 import pytest
 from answering_parts import ANSWER, DRAFT, GOOD, answering
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentTaskRunId
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterParentTaskRunId
 from prefect.client.schemas.objects import FlowRun
 from prefect_parts import records_of
 
@@ -70,6 +70,10 @@ def test_leaving_a_stream_ends_the_flow_run_and_the_call_of_the_model(
                 if event.kind == "text":
                     break
         left.set()
+        async with get_client() as client:
+            (run,) = await client.read_flow_runs(flow_filter=FlowFilter(name=FlowFilterName(any_=[name])))
+        assert run.state is not None
+        assert run.state.is_crashed()  # Prefect's word for a run whose process was told to stop
 
     with answering(tmp_path, lambda _: Reply(DRAFT, before_piece=hold), name=name) as server:
         asyncio.run(leave(ragbraid.load(tmp_path / f"{name}.yaml")))
@@ -138,7 +142,9 @@ def test_inline_in_a_flow_or_a_task_it_makes_no_run_of_its_own(prefect_api: Any,
 def test_sync_flows_and_tasks_run_it_too_and_fail_with_its_sentence(
     prefect_api: Any, tmp_path: Path, name: str
 ) -> None:
-    with answering(tmp_path, Rule.model_validate({"reply": DRAFT, "call": [1, 2]}), Rule(fault="not_found"), name=name):
+    with answering(
+        tmp_path, Rule.model_validate({"reply": DRAFT, "call": [1, 2, 3]}), Rule(fault="not_found"), name=name
+    ):
         flow = ragbraid.load(tmp_path / f"{name}.yaml")
 
         @prefect.task
@@ -149,6 +155,13 @@ def test_sync_flows_and_tasks_run_it_too_and_fail_with_its_sentence(
         def outer(question: str) -> list[str]:
             return [str(flow.run(question=question).text), ask(question)]
 
+        @prefect.flow(name=f"around-{name}")
+        def around(question: str) -> str:
+            return str(asyncio.run(flow.prefect(question=question)).text)
+
         assert outer("How often?") == [ANSWER, ANSWER]
+        state: Any = around("How often?", return_state=True)
+        assert state.result() == ANSWER
+        assert len(asyncio.run(children_of(state.state_details.flow_run_id))) == 1
         with pytest.raises(RunError, match=r"was refused \(404\)"):
             outer("How often?")

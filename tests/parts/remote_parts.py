@@ -93,6 +93,9 @@ class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(super().do_GET)
 
+    def do_POST(self) -> None:
+        self._answer(lambda: self.send_error(405))
+
     def do_HEAD(self) -> None:
         self._answer(super().do_HEAD)
 
