@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cli_parts import run_here
+from prefect_parts import records_of, task_runs
 
 from ragbraid.flows.api import load
 from ragbraid.flows.fleets import close_fleets, open_fleet
@@ -24,7 +25,11 @@ from ragbraid.flows.task_runners import RunnerPlace
 from ragbraid.flows.trace import Trace
 from ragbraid.registry.errors import LimitError, NodeOutputError, RunError, ServiceError, SettingsError
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("task_runners")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("task_runners"),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 NODES = '''
 import asyncio
@@ -118,6 +123,20 @@ def die(name: str, *, times: int = 1) -> str:
         log("deaths")
         if len((Path(__file__).parent / "deaths").read_text().splitlines()) <= times:
             os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+@node("mine.fragile", cacheable=False)
+def fragile(name: str) -> str:
+    """Fail for one name while a file is there."""
+    log("tried", name)
+    if name == "cyd" and (Path(__file__).parent / "bad").exists():
+        for _ in range(600):
+            if len((Path(__file__).parent / "tried").read_text().splitlines()) == 3:
+                time.sleep(0.5)
+                break
+            time.sleep(0.05)
+        raise NodeOutputError("cyd is fragile")
     return name
 
 
@@ -541,3 +560,45 @@ def test_items_that_kill_every_worker_fail_with_a_sentence(project: Project, clu
         flow.run(names=["die"])
     assert len(project.lines("deaths")) == 4
     assert open_fleet(RunnerPlace("dask", cluster.address)).is_alive()
+
+
+# -- on Prefect --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.prefect
+def test_on_prefect_items_are_task_runs_and_a_retried_run_repeats_those_that_failed(
+    project: Project, cluster: Cluster, prefect_api: Any
+) -> None:
+    (project.folder / "bad").touch()
+    flow = load(project.map_of("{use: mine.fragile}")).with_task_runner(cluster.runner)
+
+    async def run_twice() -> tuple[Any, Any, list[Any]]:
+        from prefect.client.orchestration import get_client
+        from prefect.flow_engine import run_flow_async
+        from prefect.states import AwaitingRetry
+
+        first: Any = await flow.prefect(names=NAMES[:3], return_state=True)
+        run_id = first.state_details.flow_run_id
+        (project.folder / "bad").unlink()
+        async with get_client() as client:
+            await client.set_flow_run_state(run_id, AwaitingRetry(), force=True)
+            flow_run = await client.read_flow_run(run_id)
+        second: Any = await run_flow_async(
+            flow.prefect, flow_run=flow_run, parameters={"names": NAMES[:3]}, return_type="state"
+        )
+        return first, second, await records_of(run_id, 4)
+
+    first, second, records = asyncio.run(run_twice())
+    assert first.is_failed()
+    assert "cyd is fragile" in first.message
+    assert second.result() == ["ada", "bob", "cyd"]
+    assert {record.name for record in records} == {"m[1]", "m[2]", "m[3]"}
+    assert sorted(line.split()[1] for line in project.lines("tried")) == ["ada", "bob", "cyd", "cyd"]
+
+
+@pytest.mark.prefect
+def test_at_blocks_a_map_is_one_task_run_however_many_items_it_has(
+    project: Project, cluster: Cluster, prefect_api: Any
+) -> None:
+    flow = load(project.map_of("{use: mine.check}")).with_task_runner(cluster.runner).with_visible("blocks")
+    assert [record.name for record in task_runs(flow, 1, names=NAMES * 10)] == ["m"]
