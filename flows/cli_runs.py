@@ -235,7 +235,7 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _took(seconds: float | None) -> str:
-    return "-" if seconds is None else seconds_text(seconds)
+    return seconds_text(seconds) if seconds else "-"
 
 
 def _coloured(table: str, states: Sequence[str]) -> str:

@@ -109,9 +109,10 @@ def _why_no_trace(run: PastRun) -> str:
         return f"it has not begun ({run.state})"
     if not run.is_over:
         return f"a trace is written when a run ends, and this one is {run.state}"
+    before = "" if run.state == "Completed" else "before its first step, "
     return (
-        f"it ended as {run.state} before its first step, in a process that was killed, while the server was away, or "
-        "under a version of ragbraid that kept none"
+        f"it ended as {run.state} {before}while the server was away, in a process that was killed, or under a version of "
+        "ragbraid that kept none"
     )
 
 

@@ -51,6 +51,9 @@ MOST_SEARCHED = 2_000
 """How many of the newest runs the beginning of an id is looked for in."""
 
 _LATEST = "latest"
+_CLOCK_SECONDS = 5
+"""How far the server's clock may be ahead of ours."""
+
 _MOST_CANDIDATES = 10
 
 
@@ -230,14 +233,12 @@ async def _read_runs(
     tags: FlowRunFilterTags | None = None,
 ) -> list[FlowRun]:
     names = [STATES[state] for state in query.states]
-    planned_too = bool(query.states)
+    before = None if query.states else datetime.now(UTC) + timedelta(seconds=_CLOCK_SECONDS)
     only = FlowRunFilter(
         deployment_id=deployment_id,
         tags=tags,
         state=FlowRunFilterState(name=FlowRunFilterStateName(any_=names)) if names else None,
-        expected_start_time=FlowRunFilterExpectedStartTime(
-            after_=query.since, before_=None if planned_too else datetime.now(UTC) + timedelta(seconds=5)
-        ),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate({"after_": query.since, "before_": before}),
     )
     flows = FlowFilter(name=FlowFilterName(any_=list(query.flows))) if query.flows else None
 

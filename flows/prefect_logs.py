@@ -33,6 +33,10 @@ class RunLogHandler(logging.Handler):
         logger.log(record.levelno, "%s", redact(record.getMessage()), exc_info=record.exc_info)
 
 
+_NOT_KEPT = "An error was encountered while committing transaction"
+"""What Prefect logs, with a traceback, where it cannot write a result."""
+
+
 class _SentencesOnly(logging.Filter):
     """Makes a record about one of our own errors, or a lost API, a sentence with what to do and no traceback."""
 
@@ -43,6 +47,15 @@ class _SentencesOnly(logging.Filter):
             record.exc_text = None
             if hint := getattr(error, "hint", None):
                 record.msg, record.args = f"{record.getMessage()}\nhint: {redact(hint)}", ()
+        elif error is not None and str(record.msg).startswith(_NOT_KEPT):
+            record.exc_info = None
+            record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+            record.msg = (
+                "the result of this step could not be kept (%s: %s): the run goes on, and a retry of it does the "
+            )
+            record.msg += "step again; make that place writable, or name another one by PREFECT_LOCAL_STORAGE_PATH"
+            record.args = (type(error).__name__, redact(str(error)))
         return True
 
 

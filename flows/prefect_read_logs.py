@@ -89,6 +89,7 @@ class _StepNames:
         self._client = client
         self._run_id = run_id
         self._names: dict[UUID, str] = {}
+        self._read_at = float("-inf")
 
     async def line_of(self, entry: Log) -> LogLine:
         return LogLine(entry.timestamp, entry.level, await self._name_of(entry.task_run_id), entry.message)
@@ -96,19 +97,19 @@ class _StepNames:
     async def _name_of(self, task_run_id: UUID | None) -> str:
         if task_run_id is None:
             return ""
-        if task_run_id not in self._names:
+        if task_run_id not in self._names and monotonic() >= self._read_at + POLL_SECONDS:
             async for task_run in task_runs_of(self._client, self._run_id):
                 self._names[task_run.id] = task_run.name
-            # The server learns of task runs by events, which may come after their log.
-            self._names.setdefault(task_run_id, str(task_run_id)[:8])
-        return self._names[task_run_id]
+            self._read_at = monotonic()
+        # The server learns of task runs by events, which may come after their log.
+        return self._names.get(task_run_id, str(task_run_id)[:8])
 
 
 async def _entries(client: PrefectClient, run_id: UUID, level: int, after: datetime | None) -> AsyncIterator[Log]:
     only = LogFilter(
         flow_run_id=LogFilterFlowRunId(any_=[run_id]),
         level=LogFilterLevel(ge_=level),
-        timestamp=None if after is None else LogFilterTimestamp(after_=after),
+        timestamp=None if after is None else LogFilterTimestamp.model_validate({"after_": after}),
     )
 
     async def read(offset: int) -> list[Log]:

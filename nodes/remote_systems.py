@@ -96,6 +96,6 @@ def _check_options(cls: type[Any], scheme: str, options: Mapping[str, Any]) -> N
     for name in options:
         if name not in known:
             raise SettingsError(
-                f"the resource `remote` has an option `{name}` that `{scheme}://` does not know",
+                f"the resource `remote` has an option or credential `{name}` that `{scheme}://` does not know",
                 hint=did_you_mean(name, known) or "see the documentation of " + PACKAGE_OF_SCHEME[scheme],
             )

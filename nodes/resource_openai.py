@@ -33,7 +33,8 @@ def openai_chat(
 
     Connection errors, timeouts, 429 (its Retry-After is honoured up to 60 seconds) and 5xx are tried again with a
     growing delay, up to `max_attempts` tries; this is the only retry layer. Output that does not fit its schema is
-    repaired at most twice; repairs are counted in the usage but not as attempts.
+    repaired at most twice; repairs are counted in the usage but not as attempts. An answer that somebody reads while it
+    is written (`Flow.stream`) is asked for as a stream; from an endpoint that has none it comes in one piece.
 
     Args:
         model: the model's name at the endpoint.

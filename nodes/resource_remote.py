@@ -14,9 +14,15 @@ from ragbraid.registry.errors import NodeInputError, SettingsError
 from ragbraid.registry.providers import resource
 from ragbraid.registry.resources import RemoteFiles
 
+_CREDENTIALS = frozenset(
+    {"key", "secret", "token", "password", "username", "account_key", "sas_token", "connection_string", "client_secret"}
+)
+"""Names that fsspec's file systems have for what nobody may see."""
 
-@resource("remote.fsspec", secrets=("options", "headers"))
+
+@resource("remote.fsspec", secrets=("credentials", "headers"))
 def remote_files(
+    credentials: dict[str, str] | None = None,
     options: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
     base_url: str | None = None,
@@ -27,11 +33,12 @@ def remote_files(
 ) -> RemoteFiles:
     """Files of S3 and what speaks its protocol, of web servers, Google Cloud Storage and Azure, through fsspec.
 
-    Where nothing is bound, `load.files` reads what needs no credentials, and S3 with those that the environment holds.
+    Where nothing is bound, `load.files` reaches the same with the defaults.
 
     Args:
-        options: what fsspec opens the storage with, by its names; for S3 `key`, `secret`, `token`, `endpoint_url`,
-            `anon`.
+        credentials: what fsspec opens the storage with and nobody may see, by its names; for S3 `key`, `secret` and
+            `token`. Left out, those that the environment holds.
+        options: what else fsspec opens it with; for S3 `endpoint_url` and `anon`.
         headers: what every request to the host of `base_url` carries, such as `Authorization`; redirects to other
             hosts do not.
         base_url: the web server that `headers` are for, such as `https://docs.example.org`.
@@ -42,14 +49,16 @@ def remote_files(
             are not downloaded again; it becomes as large as they are. Left out, every run downloads all.
 
     Raises:
-        SettingsError: `headers` and `base_url` do not come together.
+        SettingsError: `headers` and `base_url` do not come together, or a credential stands among the options.
     """
+    for name in sorted(_CREDENTIALS & set(options or ())):
+        raise SettingsError(f"remote.fsspec: `{name}` belongs under `credentials`, so that nobody sees it")
     if bool(headers) != (base_url is not None):
         raise SettingsError("remote.fsspec: `headers` and `base_url` come together, so that they reach no other host")
     if base_url is not None:
         _check_web(base_url)
     return FsspecFiles(
-        options=options,
+        options={**(options or {}), **(credentials or {})},
         headers=headers,
         base_url=base_url,
         timeout_seconds=timeout_seconds,

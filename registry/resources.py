@@ -129,6 +129,9 @@ class LLM(Protocol):
 
     Both calls raise ServiceError with a kind: `auth`, `rate_limit`, `timeout`, `unavailable`, `truncated`,
     `invalid_output` or `refused`. There is one retry layer, in the resource.
+
+    An adapter that can stream does so where `ragbraid.registry.context.begin_text` says that somebody follows the text:
+    all of a `complete`, and of an `extract` what the form shows (`ragbraid.registry.context.WritesText`).
     """
 
     @property

@@ -118,7 +118,7 @@ async def unless_deserted(request: Request, work: Coroutine[Any, Any, Any]) -> A
     finally:
         for task in (run, gone):
             task.cancel()
-        await asyncio.wait([run, gone])
+        await asyncio.gather(run, gone, return_exceptions=True)
 
 
 app = make_app(os.environ.get("RAGBRAID_FLOW", "examples_flows/hybrid_answer.yaml"))

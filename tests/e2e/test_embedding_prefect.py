@@ -48,8 +48,10 @@ def test_a_run_on_prefect_streams_the_same_events(prefect_api: Any, tmp_path: Pa
         return [[event async for event in flow.astream(inputs, engine=engine)] for engine in ("prefect", "inline")]
 
     with answering(tmp_path, GOOD, name=name):
-        on_prefect, inline = asyncio.run(both(ragbraid.load(tmp_path / f"{name}.yaml")))
-    for events in (on_prefect, inline):
+        flow = ragbraid.load(tmp_path / f"{name}.yaml")
+        on_prefect, inline = asyncio.run(both(flow))
+        in_a_thread = list(flow.stream(question="How often?", engine="prefect"))
+    for events in (on_prefect, inline, in_a_thread):
         assert [event.kind for event in events if event.kind != "text"] == ["started", "finished", "result"]
         assert "".join(event.text for event in events if event.kind == "text") == ANSWER
     assert on_prefect[-1].result is not None

@@ -188,3 +188,55 @@ def test_a_flow_with_a_mistake_does_not_start(example: ModuleType, tmp_path: Pat
     (tmp_path / "wrong.yaml").write_text("ragbraid: 1\nname: wrong\n")
     with pytest.raises(FlowError):
         asyncio.run(start())
+
+
+KEPT = '''
+from pathlib import Path
+
+from ragbraid import LLM, Usage, resource
+from ragbraid.registry.resources import Completion
+
+
+class Kept:
+    identity = "kept"
+
+    def __init__(self, log):
+        self.log = log
+        log.write_text("opened")
+
+    async def complete(self, messages, *, max_tokens, temperature):
+        return Completion("So.", Usage(), "kept")
+
+    async def extract(self, messages, output, *, max_tokens, temperature):
+        return Completion(output(cannot_answer=False, answer="So."), Usage(), "kept")
+
+    def close(self):
+        self.log.write_text("closed")
+
+
+@resource("mine.kept")
+def kept(*, log: Path) -> LLM:
+    """Say when it is closed."""
+    return Kept(log)
+'''
+
+
+def test_what_was_opened_once_is_closed_when_the_service_ends(example: ModuleType, tmp_path: Path) -> None:
+    async def serve() -> None:
+        app = example.make_app(tmp_path / "answering.yaml")
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://s") as client,
+        ):
+            answer = await client.post("/ask", json={"question": "How?"})
+            assert answer.json()["text"] == "So."
+            assert (tmp_path / "log").read_text() == "opened"
+
+    with answering(tmp_path):
+        (tmp_path / "kept.py").write_text(KEPT)
+        (tmp_path / "ragbraid.toml").write_text(
+            'nodes = ["kept.py"]\n[resources.llm]\nuse = "mine.kept"\nlog = "log"\n'
+        )
+        asyncio.run(serve())
+    assert (tmp_path / "log").read_text() == "closed"

@@ -225,6 +225,9 @@ def test_of_missed_schedules_the_newest_run_stands_for_all_and_runs_of_people_ar
         before_it = planned[-2].expected_start_time.strftime("%Y-%m-%d %H:%M UTC")
         assert planned[-2].state.message == f"missed: the run of {hour} stands for that of {before_it}"
         assert [run.state.type.value for run in due if not run.auto_scheduled] == ["COMPLETED"]
+        again = await client.set_flow_run_state(missed[0].id, Scheduled(name="AwaitingRetry"), force=True)
+        assert again.status.value == "ACCEPT"
+        await until(client, missed[0].id, "Completed")
 
     while_served([flow], scenario, before)
 

@@ -61,6 +61,25 @@ def test_a_structured_generation_fits_its_schema_and_counts_its_tokens(llm: LLM)
 
 @needs_model
 @pytest.mark.slow
+def test_a_text_that_somebody_follows_comes_word_by_word(llm: LLM) -> None:
+    pieces: list[str] = []
+
+    def follow(piece: str, restart: bool = False) -> None:
+        pieces.append(piece)
+
+    async def ask() -> str:
+        return (await llm.complete([Message(role="user", content="Say hello.")], max_tokens=300, temperature=0)).value
+
+    with step_context(StepContext(on_text=follow)) as step:
+        text = asyncio.run(ask())
+    assert "".join(pieces).strip() == text
+    assert len(pieces) > 3
+    assert 0 < step.usage.completion_tokens <= 300
+    assert step.notes == []
+
+
+@needs_model
+@pytest.mark.slow
 def test_an_answer_cites_only_what_it_was_given_and_says_truly_what_is_quoted(llm: LLM) -> None:
     try:
         found = asyncio.run(answer(HITS, "When does the library close?", llm=llm, max_tokens=800))

@@ -16,15 +16,15 @@ KEY, SECRET = "test-key-id", "test-secret-value"
 
 @dataclass
 class Bucket:
-    """A bucket with its server; `options` open it."""
+    """A bucket with its server; `settings` open it."""
 
     url: str
     name: str
     client: Any
 
     @property
-    def options(self) -> dict[str, str]:
-        return {"key": KEY, "secret": SECRET, "endpoint_url": self.url}
+    def settings(self) -> dict[str, Any]:
+        return {"credentials": {"key": KEY, "secret": SECRET}, "options": {"endpoint_url": self.url}}
 
     def put(self, **objects: str) -> None:
         for key, text in objects.items():

@@ -40,7 +40,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 def opened(bucket: Bucket, **settings: Any) -> Any:
-    return remote_files(options=bucket.options, **{"attempts": 1, **settings})
+    return remote_files(**{"attempts": 1, **bucket.settings, **settings})
 
 
 def sources(found: DocumentSet) -> list[str]:
@@ -151,9 +151,11 @@ def test_no_credentials_is_a_sentence_without_them(monkeypatch: pytest.MonkeyPat
 
 def test_a_misspelled_option_is_a_sentence() -> None:
     remote = remote_files(options={"endpoint_uri": "http://127.0.0.1:1"})
-    with pytest.raises(SettingsError, match="option `endpoint_uri` that `s3://` does not know") as caught:
+    with pytest.raises(SettingsError, match="option or credential `endpoint_uri` that `s3://` does not know") as caught:
         load_files(path="s3://somewhere/", remote=remote)
     assert "endpoint_url" in str(caught.value.hint)
+    with pytest.raises(SettingsError, match="`secret` belongs under `credentials`"):
+        remote_files(options={"secret": "s"})
 
 
 def test_a_listing_that_fails_half_way_ends_the_run(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_a_listing_that_fails_half_way_ends_the_run(tmp_path: Path) -> None:
 
     with web_server(tmp_path) as server:
         server.rules["/half"] = list_objects
-        remote = remote_files(options={"key": "k", "secret": "s", "endpoint_url": server.url}, attempts=1)
+        remote = remote_files(credentials={"key": "k", "secret": "s"}, options={"endpoint_url": server.url}, attempts=1)
         with pytest.raises(ServiceError, match="`s3://half/` cannot be listed: its server is overloaded or broken"):
             load_files(path="s3://half/", remote=remote)
         remote.close()
@@ -371,7 +373,7 @@ def test_credentials_that_are_refused_end_the_run_at_once(tmp_path: Path, code: 
 
     with web_server(tmp_path) as server:
         server.rules["/mine"] = refuse
-        remote = remote_files(options={"key": "k", "secret": "s", "endpoint_url": server.url})
+        remote = remote_files(credentials={"key": "k", "secret": "s"}, options={"endpoint_url": server.url})
         with pytest.raises(ServiceError, match=f"its credentials are refused .{code}.") as caught:
             load_files(path=["s3://mine/", "s3://mine/other/"], remote=remote)
         remote.close()
