@@ -23,7 +23,7 @@ import os
 import sys
 import tomllib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -39,6 +39,9 @@ PROJECT_FILE = "ragbraid.toml"
 PROFILE_VARIABLE = "RAGBRAID_PROFILE"
 LOCAL_MODULES = "ragbraid_local"
 """What the names of local node modules begin with in `sys.modules`."""
+
+_CODE = "__ragbraid_code__"
+"""The attribute of a local module that identifies the file as it was read."""
 
 _TOP_KEYS = ("nodes", "flows", "profile", "profiles", "resources", "task_runners")
 _TASK_RUNNERS = ("dask", "ray")
@@ -270,6 +273,11 @@ def local_module_name(path: Path) -> str:
     return f"{LOCAL_MODULES}_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
 
 
+def code_of(function: Callable[..., Any]) -> str:
+    """Identify the file that a node of a local module was read from; empty for nodes of packages, which have versions."""
+    return str(getattr(sys.modules.get(function.__module__), _CODE, ""))
+
+
 def _load_module(path: Path) -> ModuleType:
     name = local_module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -278,6 +286,7 @@ def _load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
+        setattr(module, _CODE, sha256(path.read_bytes()).hexdigest()[:16])
         spec.loader.exec_module(module)
     except RagbraidError:
         del sys.modules[name]
