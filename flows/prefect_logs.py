@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
@@ -41,6 +42,10 @@ class _SentencesOnly(logging.Filter):
     """Makes a record about one of our own errors, or a lost API, a sentence with what to do and no traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str) and record.msg.startswith(_FAILED_STEP):
+            return False  # the state that the step ends in is logged too, and says it in fewer words
+        if isinstance(record.args, tuple):  # a step that is tried again
+            record.args = tuple(arg.message if isinstance(arg, State) else arg for arg in record.args)
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, (RagbraidError, *API_FAILURES)):
             record.exc_info = None
@@ -59,6 +64,7 @@ class _SentencesOnly(logging.Filter):
         return True
 
 
+_FAILED_STEP = "Task run failed with state: "
 _handler = RunLogHandler()
 _sentences_only = _SentencesOnly()
 
