@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_STANDING = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
+_STANDING: list[StateType] = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
 _LOOKED_AT = 50
 """How many later runs are looked at; among them may be those that people started."""
 
@@ -42,7 +42,9 @@ async def missed_by(run: FlowRun) -> str | None:
     if not run.auto_scheduled or run.deployment_id is None or run.expected_start_time is None:
         return None
     later = FlowRunFilter(
-        expected_start_time=FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC)),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate(
+            {"after_": run.expected_start_time, "before_": datetime.now(UTC)}
+        ),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_STANDING)),
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
     )
