@@ -35,6 +35,13 @@ def errors_as_sentences() -> Iterator[None]:
     except OSError as error:
         place = f" `{error.filename}`" if error.filename else ""
         _fail(f"the system refuses to read or write{place}: {error.strerror or error}")
+    except (ValueError, ImportError) as error:
+        from ragbraid.flows.prefect_settings import settings_failure
+
+        sentence = settings_failure(error)
+        if sentence is None:
+            raise
+        fail(sentence)
 
 
 def fail(error: RagbraidError) -> NoReturn:

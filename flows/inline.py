@@ -29,7 +29,8 @@ def as_failure(error: Exception, path: str) -> RagbraidError:
 class ThreadCall(StepContext):
     """A call of a blocking node in a worker thread: what it reports reaches the step as long as the step waits.
 
-    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress, usage or text.
+    A thread cannot be stopped from outside. A call that was given up ends at its next report of progress, usage or
+    text, or where it asks by `stop_if_cancelled`.
     """
 
     def __init__(self, entry: StepTrace) -> None:
@@ -38,6 +39,7 @@ class ThreadCall(StepContext):
         self._abandoned = False
         self.on_progress = self._progress
         self.on_usage = self._usage
+        self.on_check = self._stop_if_abandoned
         if entry.on_text is not None:
             self.on_text = self._text
 

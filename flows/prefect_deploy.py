@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Action = Literal["create", "update", "nothing"]
 
+_MOST_POOLS = 10
+"""How many work pools are listed where the one that was named does not exist."""
+
 _SLUG = "ragbraid"
 """Marks the schedule that comes from the flow or the command line among those that were added on the server."""
 
@@ -111,7 +114,8 @@ async def _check_pools(client: PrefectClient, specs: Sequence[DeploymentSpec]) -
     known = [pool.name for pool in await client.read_work_pools()]
     for name in wanted:
         if name not in known:
-            listed = ", ".join(f"`{other}`" for other in sorted(known)) or "none"
+            more = f" and {len(known) - _MOST_POOLS} more" if len(known) > _MOST_POOLS else ""
+            listed = ", ".join(f"`{other}`" for other in sorted(known)[:_MOST_POOLS]) + more or "none"
             raise SettingsError(
                 f"there is no work pool `{name}`; there are: {listed}",
                 hint=did_you_mean(name, known) or f"create it: `prefect work-pool create {name} --type process`",

@@ -21,9 +21,7 @@ from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
-from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
-from prefect.states import Completed
 from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -33,11 +31,11 @@ from ragbraid.flows.api import Flow
 from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
-from ragbraid.flows.outcomes import outcome_of
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_artifacts import write_artifacts
-from ragbraid.flows.prefect_logs import forward_node_logs, log_errors_as_sentences
+from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
+from ragbraid.flows.prefect_states import completed_run, failed_run
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
 from ragbraid.flows.prefect_turns import turn_of
@@ -107,12 +105,11 @@ def build_flow(flow: Flow) -> PlanFlow:
 
     async def run(**parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
-        async with turn_of(flow) as ended:
-            if ended is not None:
-                return ended
-            outputs = await _run_in_engine(flow, tasks, given)
-        outcome = outcome_of(outputs)
-        return outputs if outcome is None else Completed(message=outcome, data=outputs)
+        try:
+            async with turn_of(flow) as ended:
+                return await _run_in_engine(flow, tasks, given) if ended is None else ended
+        except RagbraidError as error:
+            return await failed_run(error)
 
     # Prefect finds a generated flow again by this name: a nested function has none that a worker could import.
     run.__module__ = "ragbraid.flows.library"
@@ -138,10 +135,7 @@ def build_failing_flow(error: RagbraidError, inputs: Sequence[str]) -> PlanFlow:
     """
 
     async def run(**_: Any) -> Any:
-        log_errors_as_sentences()
-        if hint := getattr(error, "hint", None):
-            get_run_logger().error("hint: %s", hint)
-        raise error
+        return await failed_run(error)
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in inputs]
@@ -195,8 +189,9 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     forward_node_logs(plan)
     for note in getattr(context.flow, "notes", ()):
         _logger.warning("%s", note)
-    await _name_run(plan, context, given)
     flow.check_resources()
+    # Meanwhile the steps begin: a run waits for no request that it can do without.
+    naming = asyncio.create_task(_name_run(plan, context, given))
     delivery = _delivery.get() or _Delivery()
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
@@ -212,17 +207,20 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
             )
     except RagbraidError as error:
         delivery.failure = error
+        await naming
         await leave_trace(trace, context.flow_run.id, FAILED_SECONDS)
         raise
     except BaseException:
+        naming.cancel()
         await leave_trace(trace, context.flow_run.id, CANCELLED_SECONDS)
         raise
     finally:
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
+    await naming
     await write_artifacts(plan, delivery.result.outputs, trace, context.flow_run.id)
-    return delivery.result.outputs
+    return completed_run(delivery.result.outputs, trace)
 
 
 async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any]) -> None:
@@ -238,6 +236,14 @@ async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any
         changes["name"] = name
     tags = [tag for tag in run.tags if tag != OUR_TAG and not tag.startswith(VERSION_TAG)]
     version = [] if run.deployment_id is None else [f"{VERSION_TAG}{context.flow.version}"]
+    before = [tag for tag in run.tags if tag.startswith(VERSION_TAG)]
+    if version and before and before != version:
+        _logger.warning(
+            "the run began as %s and goes on as %s, which was deployed since: steps that are the same keep what they "
+            "gave, all others are carried out again",
+            *before,
+            *version,
+        )
     changes["tags"] = [*tags, OUR_TAG, *version]
     try:
         async with get_client() as client:

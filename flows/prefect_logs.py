@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
@@ -33,19 +34,37 @@ class RunLogHandler(logging.Handler):
         logger.log(record.levelno, "%s", redact(record.getMessage()), exc_info=record.exc_info)
 
 
+_NOT_KEPT = "An error was encountered while committing transaction"
+"""What Prefect logs, with a traceback, where it cannot write a result."""
+
+
 class _SentencesOnly(logging.Filter):
     """Makes a record about one of our own errors, or a lost API, a sentence with what to do and no traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str) and record.msg.startswith(_FAILED_STEP):
+            return False  # the state that the step ends in is logged too, and says it in fewer words
+        if isinstance(record.args, tuple):  # a step that is tried again
+            record.args = tuple(arg.message if isinstance(arg, State) else arg for arg in record.args)
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, (RagbraidError, *API_FAILURES)):
             record.exc_info = None
             record.exc_text = None
             if hint := getattr(error, "hint", None):
                 record.msg, record.args = f"{record.getMessage()}\nhint: {redact(hint)}", ()
+        elif error is not None and str(record.msg).startswith(_NOT_KEPT):
+            record.exc_info = None
+            record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+            record.msg = (
+                "the result of this step could not be kept (%s: %s): the run goes on, and a retry of it does the "
+            )
+            record.msg += "step again; make that place writable, or name another one by PREFECT_LOCAL_STORAGE_PATH"
+            record.args = (type(error).__name__, redact(str(error)))
         return True
 
 
+_FAILED_STEP = "Task run failed with state: "
 _handler = RunLogHandler()
 _sentences_only = _SentencesOnly()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_STANDING = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
+_STANDING: list[StateType] = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
 _LOOKED_AT = 50
 """How many later runs are looked at; among them may be those that people started."""
 
@@ -36,12 +36,15 @@ async def missed_by(run: FlowRun) -> str | None:
     """Return the sentence for a scheduled run that a later one stands for; None for a run that shall go on.
 
     A later run of the same deployment with the same parameters stands for it when it was scheduled too, is due, and was
-    not cancelled. Runs that people start are never left out, and stand for no other.
+    not cancelled. Runs that people start are never left out, nor are those that they start again, and they stand for
+    no other.
     """
     if not run.auto_scheduled or run.deployment_id is None or run.expected_start_time is None:
         return None
     later = FlowRunFilter(
-        expected_start_time=FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC)),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate(
+            {"after_": run.expected_start_time, "before_": datetime.now(UTC)}
+        ),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_STANDING)),
         deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
     )
@@ -50,21 +53,25 @@ async def missed_by(run: FlowRun) -> str | None:
             found = await client.read_flow_runs(
                 flow_run_filter=later, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_LOOKED_AT
             )
+            standing = next((other for other in found if _stands_for(other, run)), None)
+            if standing is None or (await client.read_flow_run(run.id)).run_count > 1:
+                return None
     except Exception as error:
         if not is_api_failure(error):
             raise
         _logger.warning("whether a later run stands for this one could not be asked: %s", api_failure(error))
         return None
-    for other in found:
-        if other.id != run.id and other.auto_scheduled and _is_later(other, run) and other.parameters == run.parameters:
-            return f"missed: the run of {_time(other)} stands for that of {_time(run)}"
-    return None
+    return f"missed: the run of {_time(standing)} stands for that of {_time(run)}"
 
 
-def _is_later(other: FlowRun, run: FlowRun) -> bool:
-    if other.expected_start_time is None or run.expected_start_time is None:
-        return False
-    return other.expected_start_time > run.expected_start_time
+def _stands_for(other: FlowRun, run: FlowRun) -> bool:
+    return (
+        other.auto_scheduled
+        and other.expected_start_time is not None
+        and run.expected_start_time is not None
+        and other.expected_start_time > run.expected_start_time
+        and other.parameters == run.parameters
+    )
 
 
 def _time(run: FlowRun) -> str:

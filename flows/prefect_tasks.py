@@ -21,10 +21,12 @@ from prefect.task_engine import TaskRunTimeoutError, run_task_async
 from prefect.utilities.annotations import quote
 
 from ragbraid.dsl.plan import AnyStep, Plan, Retry, Step
+from ragbraid.dsl.walk import inner_bodies, node_steps
 from ragbraid.flows.cache import NoStableFormError, canonical, result_key
+from ragbraid.flows.prefect_states import error_of_step, failed_step
+from ragbraid.flows.project import code_of
 from ragbraid.flows.resources import PlanResources
 from ragbraid.flows.run_edges import RunEdges, StepOrder
-from ragbraid.flows.secrets import redacted
 from ragbraid.registry.context import report_note
 from ragbraid.registry.errors import RagbraidError, RunError, ServiceError
 
@@ -51,6 +53,7 @@ class StepTasks:
         self._plan = plan
         self._resources = resources
         self._tasks: dict[int, Task[..., Any]] = {}
+        self._surrounding: dict[int, list[str]] = {}
         self.order = StepOrder(plan)
 
     def executor(self, run_id: str) -> TaskRunExecutor | None:
@@ -71,15 +74,17 @@ class StepTasks:
         Prefect's own key hashes a function's source, and so takes two nodes made by one factory for one. This one names
         the step's path, the node, its code, version and settings, what goes in, and what stands behind it.
 
-        A cached step's key outlives the run and so holds the fingerprints of its resources; any other step's key holds
-        the flow run's id, so that a retried run repeats only what had not finished.
+        A cached step's key outlives the run and so holds the fingerprints of its resources. Any other step's key holds
+        the flow run's id, so that a retried run repeats only what had not finished, and what may change between two
+        attempts where the flow is deployed anew: what is bound to its resources, and the file of a local node.
         """
         if not isinstance(step, Step):
-            return self._key_of_block(path, inputs, run_id)
+            return self._key_of_block(step, path, inputs, run_id)
         lasting = step.policy.cache_seconds is not None
         try:
             prints = await asyncio.to_thread(self._fingerprints, step) if lasting else []
             content = result_key(step.node, inputs, prints)
+            run = [] if lasting else [run_id, *self._surroundings(step)]
         except RagbraidError:
             return None  # the step is about to fail on the same resource, and says so itself
         except NoStableFormError as error:
@@ -87,14 +92,24 @@ class StepTasks:
                 report_note(f"not cached: {error}")
             return None
         function = step.node.function
-        return _digest([path, function.__module__, function.__qualname__, "" if lasting else run_id, content])
+        return _digest([path, function.__module__, function.__qualname__, *run, content])
 
-    def _key_of_block(self, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
+    def _key_of_block(self, block: AnyStep, path: str, inputs: Mapping[str, Any], run_id: str) -> str | None:
         """Return the key of a block within its run: everything inside it is part of the plan's hash."""
         try:
-            return _digest([path, self._plan.hash, run_id, json.dumps(canonical(inputs))])
-        except NoStableFormError:
+            steps = [step for body in inner_bodies(block) for step in node_steps(body)]
+            inside = sorted({part for step in steps for part in self._surroundings(step)})
+            return _digest([path, self._plan.hash, run_id, *inside, json.dumps(canonical(inputs))])
+        except (RagbraidError, NoStableFormError):
             return None
+
+    def _surroundings(self, step: Step) -> list[str]:
+        """Return what a step's result depends on beside its node and inputs, without opening anything."""
+        found = self._surrounding.get(id(step))
+        if found is None:
+            bindings = [self._resources.binding(name, self._plan.roles[name]) for _, name in step.resources]
+            found = self._surrounding[id(step)] = [*bindings, code_of(step.node.function)]
+        return found
 
     def _fingerprints(self, step: Step) -> list[tuple[str, str]]:
         roles = self._plan.roles
@@ -128,7 +143,7 @@ class TaskRunExecutor:
         with _executing(_Execution(path, key, call)):
             try:
                 # `quote` keeps Prefect from searching big values for futures; edges are told by hand instead.
-                return await run_task_async(
+                given = await run_task_async(
                     self._tasks.task_of(step),
                     task_run_id=task_run_id,
                     parameters={"inputs": quote(inputs)},
@@ -140,6 +155,9 @@ class TaskRunExecutor:
                     kind="timeout",
                     step=path,
                 ) from None
+        if isinstance(given, State):
+            raise error_of_step(given)
+        return given
 
 
 async def _run_step(inputs: Mapping[str, Any]) -> Any:
@@ -147,8 +165,7 @@ async def _run_step(inputs: Mapping[str, Any]) -> Any:
     try:
         return await _execution.get().call()
     except RagbraidError as error:
-        redacted(error)  # before Prefect logs it and stores it as the task run's state
-        raise
+        return failed_step(error)  # raised, it would be told in Prefect's words
 
 
 def _make_task(step: AnyStep) -> Task[..., Any]:

@@ -42,8 +42,7 @@ from ragbraid.flows.secrets import resolve
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun
-    from prefect.states import State
+    from prefect.client.schemas.objects import FlowRun, State
 
     from ragbraid.flows.api import Flow
 

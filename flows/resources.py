@@ -319,6 +319,17 @@ class PlanResources:
             self._bound[name] = bound
         return bound
 
+    def binding(self, name: str, role: str) -> str:
+        """Identify what is bound to a name, opening nothing; never holds a secret.
+
+        Raises:
+            SettingsError: as `bind_resource`.
+        """
+        if name in self._optional and not is_bound(name, role, self._plan, self._project):
+            return ""
+        bound = self.bound(name, role)
+        return f"{bound.provider.name}:{_digest(_shown(bound))}"
+
     def fingerprint(self, name: str, role: str) -> str:
         """Identify a resource's content and behaviour for cache keys, opening it; never holds a secret.
 
@@ -336,8 +347,11 @@ def fingerprint_of(resource: Any, bound: BoundResource) -> str:
     identity = getattr(resource, "identity", None)
     if isinstance(identity, str):
         return f"{bound.provider.name}:{identity}"
-    shown = {name: value for name, value in bound.settings.items() if name not in bound.provider.secrets}
-    return f"{bound.provider.name}:{_digest(shown)}"
+    return f"{bound.provider.name}:{_digest(_shown(bound))}"
+
+
+def _shown(bound: BoundResource) -> dict[str, Any]:
+    return {name: value for name, value in bound.settings.items() if name not in bound.provider.secrets}
 
 
 def shared_pool() -> ResourcePool:

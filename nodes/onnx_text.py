@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ragbraid.registry.context import report_note
+from ragbraid.registry.context import report_note, stop_if_cancelled
 from ragbraid.registry.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class OnnxTextModel:
                 longer = [length for length, made in zip(lengths, encodings, strict=True) if made.overflowing]
                 cut, limit = cut + len(longer), max([limit, *longer])
             for batch in batches_by_length(lengths, batch_size=self._batch_size, batch_tokens=self._batch_tokens):
+                stop_if_cancelled()
                 yield [start + i for i in batch]
         note_truncated(cut, len(texts), limit=limit, label=self._label)
 

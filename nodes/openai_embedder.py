@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-import time
+import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from ragbraid.nodes.background_loop import begin, run_cancellable
 from ragbraid.nodes.onnx_text import unit_rows
 from ragbraid.nodes.openai_chat import LONGEST_WAIT_SECONDS, RetryPolicy
 from ragbraid.nodes.openai_errors import Endpoint, Failure, read_failure, secrets_of, unusable
@@ -132,6 +134,14 @@ class OpenAIEmbedder:
         vector: Matrix = self._embed([self._query_prefix + text])[0]
         return vector
 
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            client, self._made = self._made, None
+        if client is not None:
+            self._closing.detach()
+            begin(client.close()).result()
+
     def _embed(self, texts: list[str]) -> Matrix:
         attempt = 0
         while True:
@@ -142,7 +152,7 @@ class OpenAIEmbedder:
             wait = self._retry.delay(attempt, answer.retry_after_seconds)
             if not answer.retry or attempt >= self._retry.max_attempts or wait > LONGEST_WAIT_SECONDS:
                 raise answer.error
-            time.sleep(wait)
+            run_cancellable(asyncio.sleep(wait))
 
     def _request(self, texts: list[str]) -> Any:
         import openai
@@ -150,8 +160,10 @@ class OpenAIEmbedder:
         options = {} if self._asked_dimension is None else {"dimensions": self._asked_dimension}
         try:
             # `float` and not the client's own base64: many compatible servers know only this form.
-            return self._client().embeddings.create(
-                model=self._endpoint.model, input=texts, encoding_format="float", **options
+            return run_cancellable(
+                self._client().embeddings.create(
+                    model=self._endpoint.model, input=texts, encoding_format="float", **options
+                )
             )
         except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
             return read_failure(error, self._endpoint, self._timeout_seconds)
@@ -174,14 +186,16 @@ class OpenAIEmbedder:
         return unit_rows(np.asarray([by_index[i] for i in range(count)], dtype=np.float32), f"The {self._endpoint}")
 
     def _client(self) -> Any:
-        from openai import OpenAI
+        from openai import AsyncOpenAI
 
         with self._lock:
             if self._made is None:
-                self._made = OpenAI(
+                client = self._made = AsyncOpenAI(
                     base_url=self._endpoint.url,
                     api_key=self._api_key or "none",
                     timeout=self._timeout_seconds,
                     max_retries=0,
                 )
+                self._closing = weakref.finalize(self, lambda: begin(client.close()))
+                self._closing.atexit = False
             return self._made

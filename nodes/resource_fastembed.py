@@ -24,6 +24,7 @@ from ragbraid.nodes.fastembed_models import (
 )
 from ragbraid.nodes.onnx_text import OnnxTextModel
 from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
+from ragbraid.registry.context import stop_if_cancelled
 from ragbraid.registry.errors import ServiceError
 from ragbraid.registry.providers import resource
 from ragbraid.registry.resources import Embedder, Reranker
@@ -179,7 +180,10 @@ class FastembedReranker:
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._open_model()
-        scores = [float(score) for score in self._loaded.rerank(query, list(texts), batch_size=self._batch_size)]
+        scores = []
+        for score in self._loaded.rerank(query, list(texts), batch_size=self._batch_size):  # batch by batch
+            stop_if_cancelled()
+            scores.append(float(score))
         if not all(map(math.isfinite, scores)):
             raise ServiceError(f"{self.identity} returned a score that is not a number.", kind="invalid_output")
         return scores

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt
 
+from ragbraid.nodes.batches import batches
 from ragbraid.nodes.fastembed_models import folder_digest
 from ragbraid.nodes.onnx_text import note_truncated, unit_rows
 from ragbraid.nodes.prefixes import known_prefixes, prefix_marks
+from ragbraid.registry.context import stop_if_cancelled
 from ragbraid.registry.errors import ServiceError, SettingsError
 from ragbraid.registry.providers import resource
 from ragbraid.registry.resources import Embedder, Reranker
@@ -155,10 +157,13 @@ class FlagEmbedder:
         with self._lock:
             model = self._model()
             lengths = [len(ids) for ids in model.tokenizer(written, verbose=False)["input_ids"]]
-            found = model.encode_corpus(written, **self._options)
+            rows = []
+            for batch in batches(written, self._options["batch_size"]):
+                stop_if_cancelled()
+                rows.append(self._dense(model.encode_corpus(batch, **self._options)))
         limit = self._options["max_length"]
         note_truncated(sum(length > limit for length in lengths), len(texts), limit=limit, label=self.identity)
-        return self._dense(found)
+        return np.vstack(rows)
 
     def embed_query(self, text: str) -> Matrix:
         """Embed a search text: float32, shape (dimension,), unit length."""
@@ -196,13 +201,18 @@ class FlagReranker:
         Raises:
             ServiceError: a score is not a number.
         """
+        import numpy as np
+
         if not texts:
             return []
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._open_model()
-            found = self._loaded.compute_score([(query, text) for text in texts], **self._options)
-        scores = [float(score) for score in found]
+            scores: list[float] = []
+            for batch in batches(texts, self._options["batch_size"]):
+                stop_if_cancelled()
+                found = self._loaded.compute_score([(query, text) for text in batch], **self._options)
+                scores += map(float, np.atleast_1d(found))
         if not all(map(math.isfinite, scores)):
             raise ServiceError(f"{self.identity} returned a score that is not a number.", kind="invalid_output")
         return scores

@@ -49,6 +49,8 @@ class StepContext:
     status: StepStatus | None = None
     on_progress: ProgressListener | None = None
     on_usage: UsageListener | None = None
+    on_check: Callable[[], None] | None = None
+    """Raises where nobody waits for the step any more."""
     on_text: TextListener | None = None
     """Set only where somebody follows the text: an adapter asks its model for a stream for no other reason."""
     texts: int = 0
@@ -99,6 +101,19 @@ def report_progress(label: str, done: int, total: int | None = None) -> None:
     context = _current.get()
     if context is not None and context.on_progress is not None:
         context.on_progress(label, done, total)
+
+
+def stop_if_cancelled() -> None:
+    """End the node here where its run was cancelled or its time is up; for long work between two reports of progress.
+
+    A thread cannot be stopped from outside: a blocking node that holds it for seconds calls this now and then.
+
+    Raises:
+        RunError: of kind `cancelled`.
+    """
+    context = _current.get()
+    if context is not None and context.on_check is not None:
+        context.on_check()
 
 
 def report_usage(usage: Usage) -> None:

@@ -1,6 +1,7 @@
 """Embeddings over HTTP, against a real server on the loopback interface."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,7 +11,7 @@ import pytest
 from ragbraid.nodes.openai_chat import RetryPolicy
 from ragbraid.nodes.openai_embedder import OpenAIEmbedder, openai_embedder
 from ragbraid.registry.context import StepContext, step_context
-from ragbraid.registry.errors import ServiceError, SettingsError
+from ragbraid.registry.errors import RunError, ServiceError, SettingsError
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE
 from ragbraid.registry.resources import Embedder
 
@@ -91,8 +92,7 @@ def make(endpoint):
 
     yield embedder
     for found in made:
-        if found._made is not None:
-            found._made.close()
+        found.close()
 
 
 def test_texts_go_in_batches_and_vectors_come_back_in_order_with_unit_length(endpoint, make):
@@ -200,7 +200,34 @@ def test_a_server_that_is_not_there_is_a_sentence():
     with pytest.raises(ServiceError, match="No connection to model `m` at") as caught:
         embedder.embed_query("x")
     assert caught.value.kind == "unavailable"
-    embedder._made.close()
+    embedder.close()
+
+
+def test_a_request_that_hangs_ends_with_its_step_and_its_connection_is_closed():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        embedder = openai_embedder(model="m", base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+        asked = threading.Event()
+
+        def stop() -> None:
+            if asked.is_set():
+                raise RunError("nobody waits", kind="cancelled")
+
+        def embed() -> None:
+            with step_context(StepContext(on_check=stop)), pytest.raises(RunError, match="nobody waits"):
+                embedder.embed_query("x")
+
+        thread = threading.Thread(target=embed)
+        thread.start()
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            assert connection.recv(65536).startswith(b"POST /v1/embeddings")
+            asked.set()
+            while connection.recv(65536):
+                pass  # until the other end closes, which is long before its own 60 seconds
+        thread.join(30)
+        assert not thread.is_alive()
+    embedder.close()
 
 
 def test_an_address_that_is_none_is_refused_before_anything_is_sent():
