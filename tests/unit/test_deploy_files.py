@@ -40,7 +40,7 @@ def pod_specs() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 def environment() -> dict[str, str]:
     """Every variable that a container of ours is given."""
-    found = {}
+    found: dict[str, str] = {}
     for service in compose()["services"].values():
         found |= service.get("environment", {})
     for _, spec, _ in pod_specs():
