@@ -9,7 +9,7 @@ from pathlib import Path
 from ragbraid.dsl.bindings import read_resources
 from ragbraid.dsl.blocks import make_block
 from ragbraid.dsl.bodies import BodyDraft, bind_body, bind_values, build_body, close_body, draft_body
-from ragbraid.dsl.deploy import read_deploy, read_limits
+from ragbraid.dsl.deploy import read_deploy, read_limits, report_idle_task_runner
 from ragbraid.dsl.fingerprint import plan_hash
 from ragbraid.dsl.flow_files import FlowFiles, Session
 from ragbraid.dsl.inputs import read_inputs
@@ -107,6 +107,7 @@ def _compile(syntax: FlowSyntax, session: Session, stack: tuple[Path, ...], repo
     bindings = {name: binding for name, (binding, _) in resources.items()}
     roles = _roles(node_steps(body), resources)
     report_unused_resources(syntax.resources, roles, report)
+    report_idle_task_runner(syntax.deploy, deploy, body, report)
     return Plan(
         name=syntax.name,
         file=syntax.file,

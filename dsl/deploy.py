@@ -12,14 +12,16 @@ from cronsim import CronSim, CronSimError
 
 from ragbraid.dsl.durations import parse_duration
 from ragbraid.dsl.keys import check_keys, quote_hint
-from ragbraid.dsl.plan import Deploy, InputSpec, Limits, Schedule, Visible
+from ragbraid.dsl.plan import Body, Deploy, InputSpec, Limits, Schedule, TaskRunner, Visible
 from ragbraid.dsl.report import Report
 from ragbraid.dsl.source_nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ragbraid.dsl.walk import map_steps
 from ragbraid.registry.suggest import did_you_mean
 
 LIMIT_KEYS = ("seconds", "llm_calls", "tokens")
-DEPLOY_KEYS = ("schedule", "work_pool", "concurrency", "visible", "tags")
+DEPLOY_KEYS = ("schedule", "work_pool", "concurrency", "visible", "tags", "task_runner")
 VISIBLE: tuple[Visible, ...] = get_args(Visible)
+TASK_RUNNERS: tuple[TaskRunner, ...] = get_args(TaskRunner)
 
 
 def read_limits(node: MappingNode | None, report: Report) -> Limits:
@@ -54,15 +56,20 @@ def read_deploy(node: MappingNode | None, inputs: Iterable[InputSpec | None], re
     if (concurrency := node.get("concurrency")) is not None:
         deploy = replace(deploy, concurrency=_count(concurrency, "concurrency", report))
     if (visible := node.get("visible")) is not None:
-        value: Any = _word(visible, "`visible`", report)
-        if value is not None and value not in VISIBLE:
-            hint = did_you_mean(value, VISIBLE) or f"choose one of {', '.join(VISIBLE)}"
-            report.error("RB201", f"`visible` cannot be `{value}`", visible.span, hint)
-        else:
-            deploy = replace(deploy, visible=value or "steps")
+        deploy = replace(deploy, visible=_choice(visible, "visible", VISIBLE, report))
     if (tags := node.get("tags")) is not None:
         deploy = replace(deploy, tags=_tags(tags, report))
+    if (runner := node.get("task_runner")) is not None:
+        deploy = replace(deploy, task_runner=_choice(runner, "task_runner", TASK_RUNNERS, report))
     return deploy
+
+
+def report_idle_task_runner(node: MappingNode | None, deploy: Deploy, body: Body, report: Report) -> None:
+    """RB903 for a task runner in a flow that has nothing for it to do."""
+    entry = None if node is None else node.entry("task_runner")
+    if entry is not None and deploy.task_runner != "threads" and next(map_steps(body), None) is None:
+        hint = "it runs the items of a `map` in other processes; everything else runs in the flow's own"
+        report.warning("RB903", "`task_runner` has no effect: the flow has no `map`", entry.key_span, hint)
 
 
 def _read_schedule(node: Node, report: Report) -> Schedule | None:
@@ -114,6 +121,19 @@ def _count(node: Node, key: str, report: Report) -> int | None:
         return value
     report.error("RB201", f"`{key}` is a whole number of at least 1", node.span)
     return None
+
+
+def _choice(node: Node, key: str, choices: tuple[str, ...], report: Report) -> Any:
+    listed = f"choose one of {', '.join(choices)}"
+    if not isinstance(node, ScalarNode):
+        report.error("RB012", f"`{key}` is a text", node.span, listed)
+        return choices[0]
+    value = _word(node, f"`{key}`", report)
+    if value is not None and value not in choices:
+        hint = did_you_mean(value, choices) or listed
+        report.error("RB201", f"`{key}` cannot be `{value}`", node.span, hint)
+        return choices[0]
+    return value or choices[0]
 
 
 def _word(node: Node, key: str, report: Report) -> str | None:

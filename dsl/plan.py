@@ -333,6 +333,10 @@ Visible = Literal["steps", "blocks", "flow"]
 """What of a flow becomes a task run: every step that runs a node, every step and block of its own body, or nothing."""
 
 
+TaskRunner = Literal["threads", "dask", "ray"]
+"""Whose processes run the items of a map; `threads` is the process of the run itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deploy:
     """The `deploy` section of a flow."""
@@ -342,6 +346,7 @@ class Deploy:
     concurrency: int | None = None
     visible: Visible = "steps"
     tags: tuple[str, ...] = ()
+    task_runner: TaskRunner = "threads"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from ragbraid.dsl.deploy import DEPLOY_KEYS, LIMIT_KEYS, VISIBLE
+from ragbraid.dsl.deploy import DEPLOY_KEYS, LIMIT_KEYS, TASK_RUNNERS, VISIBLE
 from ragbraid.dsl.parse import LANGUAGE_VERSION, REQUIRED_TOP_KEYS
 from ragbraid.dsl.parse_inputs import INPUT_KEYS
 from ragbraid.dsl.policy import MAX_ATTEMPTS, RETRY_KINDS
@@ -262,5 +262,6 @@ def _deploy_schema() -> dict[str, Any]:
         "concurrency": _COUNT,
         "visible": {"enum": list(VISIBLE)},
         "tags": {"anyOf": [_WORD, {"type": "array", "items": _WORD}]},
+        "task_runner": {"enum": list(TASK_RUNNERS)},
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}

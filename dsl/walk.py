@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ragbraid.dsl.plan import (
     AnyStep,
     Binding,
+    Block,
+    BlockStep,
     Body,
+    Branch,
     Call,
     Computed,
     Converted,
@@ -105,6 +109,98 @@ def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
             return tuple(branch.body for branch in branches)
         case Gate(tries=tries):
             return tuple(branch.body for branch in tries)
+
+
+def map_steps(body: Body) -> Iterator[BlockStep]:
+    """Yield every `map` at any depth, each before those inside it; the order is that of the plan."""
+    for step in body.steps:
+        yield from _maps_of(step)
+        if not isinstance(step.policy.on_error, str):
+            yield from _maps_of(step.policy.on_error)
+
+
+def _maps_of(step: AnyStep) -> Iterator[BlockStep]:
+    if isinstance(step, BlockStep) and isinstance(step.block, Map):
+        yield step
+    for inner in inner_bodies(step):
+        yield from map_steps(inner)
+
+
+def records_of(body: Body) -> Iterator[type[Any]]:
+    """Yield the models of the plan's own making: the outputs of its loops and of the flows it calls, at any depth."""
+    for step in body.steps:
+        yield from _records_of(step)
+        if not isinstance(step.policy.on_error, str):
+            yield from _records_of(step.policy.on_error)
+
+
+def _records_of(step: AnyStep) -> Iterator[type[Any]]:
+    if isinstance(step, BlockStep) and isinstance(step.block, Loop | Call) and step.block.record is not None:
+        yield step.block.record
+    for inner in inner_bodies(step):
+        yield from records_of(inner)
+
+
+def branch_reads(branch: Branch) -> frozenset[tuple[int, int]]:
+    """Return what a branch reads of the bodies around it: how many bodies outwards of its own, and the slot there."""
+    reads = body_reads(branch.body) | slots_of([branch.output])
+    return frozenset(read for read in reads if read[0] > 0)
+
+
+def body_reads(body: Body) -> frozenset[tuple[int, int]]:
+    """Return what the steps of a body read, at any depth, as `read_slots` gives it; depth 0 is the body itself."""
+    return frozenset(read for step in body.steps for read in _step_reads(step))
+
+
+def _step_reads(step: AnyStep) -> Iterator[tuple[int, int]]:
+    yield from policy_reads(step.policy)
+    if isinstance(step, Step):
+        yield from slots_of(binding.value for binding in step.bindings)
+        return
+    yield from slots_of(_values_around(step.block))
+    if not isinstance(step.block, Call):  # the body of another flow stands in no scope around it
+        inside = _values_inside(step.block)
+        for inner in inner_bodies(step):
+            inside |= body_reads(inner)
+        yield from ((depth - 1, slot) for depth, slot in inside if depth > 0)
+
+
+def _values_around(block: Block) -> Iterator[Value]:
+    """Yield the values of a block that are read in the body around it."""
+    match block:
+        case Loop():
+            yield from (state.start for state in block.carried)
+            yield block.max_steps
+            if block.items is not None:
+                yield block.items
+        case Map():
+            yield block.items
+        case Switch():
+            if block.on is None:
+                yield from (condition for _, condition, _ in block.cases)
+            else:
+                yield block.on
+        case Gate():
+            yield block.enough
+        case Call():
+            yield from (binding.value for binding in block.inputs)
+
+
+def _values_inside(block: Block) -> frozenset[tuple[int, int]]:
+    """Return what leaves a block's bodies or is looked at in them, beside their steps."""
+    match block:
+        case Loop():
+            following = (state.next for state in block.carried if state.next is not None)
+            return slots_of([*following, *(stop.condition for stop in block.stops)])
+        case Map(branch=branch) | Group(branch=branch):
+            return slots_of([branch.output])
+        case Switch():
+            branches = [branch for _, _, branch in block.cases] + ([block.otherwise] if block.otherwise else [])
+            return slots_of(branch.output for branch in branches)
+        case Gate():
+            return slots_of(branch.output for branch in block.tries)
+        case _:
+            return frozenset()
 
 
 def node_steps(body: Body) -> Iterator[Step]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ragbraid.dsl.files import files_noted
 from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.flows.cache import StepCache
 from ragbraid.flows.compiled import compile_plan
@@ -15,9 +16,10 @@ from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_runner import is_prefect_configured, run_on_prefect
 from ragbraid.flows.project import Project, load_project, project_catalogue
 from ragbraid.flows.resources import PlanResources, ResourcePool, check_resources, resource_roles, shared_pool
-from ragbraid.flows.runner import Listener, RunEvent, RunResult, StepExecutor
+from ragbraid.flows.runner import Listener, MapRunner, RunEvent, RunResult, StepExecutor
 from ragbraid.flows.secrets import redacted
 from ragbraid.flows.streaming import Start, stream_run, stream_run_in_thread
+from ragbraid.flows.task_runners import choose_task_runner, runner_place, task_runner_problems
 from ragbraid.registry.catalogue import Catalogue, installed_catalogue
 from ragbraid.registry.context import project_folder
 from ragbraid.registry.errors import RagbraidError, SettingsError
@@ -25,6 +27,7 @@ from ragbraid.registry.errors import RagbraidError, SettingsError
 if TYPE_CHECKING:
     import prefect
 
+    from ragbraid.flows.remote_maps import RemoteMaps
     from ragbraid.flows.trace import Trace
 
 Engine = Literal["inline", "prefect", "auto"]
@@ -46,8 +49,9 @@ def load(path: str | Path, *, profile: str | None = None, project: str | Path | 
 
     found = load_project(path, project=project, profile=profile)
     catalogue = project_catalogue(found)
-    plan = load_plan(path, catalogue, resource_roles(found, catalogue))
-    return Flow(plan, found, catalogue=catalogue)
+    with files_noted() as files:
+        plan = load_plan(path, catalogue, resource_roles(found, catalogue))
+    return Flow(plan, found, catalogue=catalogue, files=files)
 
 
 def close_resources() -> None:
@@ -74,13 +78,17 @@ class Flow:
         *,
         catalogue: Catalogue | None = None,
         pool: ResourcePool | None = None,
+        files: Mapping[Path, bytes] | None = None,
     ) -> None:
         self.plan = plan
         self.project = project or Project(folder=Path(plan.file).resolve().parent)
         self.catalogue = catalogue or installed_catalogue()
+        self.files = files
+        """What the plan was made of: every file that was read, with its content; None for a plan of other origin."""
         self.resources = PlanResources(plan, self.project, self.catalogue, pool or shared_pool())
-        self._cache = StepCache(self.project.folder / ".ragbraid" / "cache")
+        self.cache = StepCache(self.project.folder / ".ragbraid" / "cache")
         self._resources_are_there = False
+        self._maps: RemoteMaps | None = None
 
     def __repr__(self) -> str:
         return f"<Flow {self.name} ({self.plan.file})>"
@@ -218,8 +226,9 @@ class Flow:
                     resources=self.resources,
                     executor=executor,
                     listener=listener,
-                    cache=self._cache,
+                    cache=self.cache,
                     trace=trace,
+                    map_runner=self._map_runner(),
                     follow_text=follow_text,
                 )
         except RagbraidError as error:
@@ -228,8 +237,31 @@ class Flow:
 
     def with_visible(self, visible: Visible) -> Flow:
         """Return the flow with another answer to what of it is a task run: `steps`, `blocks`, or the `flow` alone."""
-        plan = replace(self.plan, deploy=replace(self.plan.deploy, visible=visible))
-        return Flow(plan, self.project, catalogue=self.catalogue)
+        return self._changed(replace(self.plan, deploy=replace(self.plan.deploy, visible=visible)), self.project)
+
+    def with_task_runner(self, task_runner: str) -> Flow:
+        """Return the flow with another answer to who runs the items of its maps.
+
+        Args:
+            task_runner: `threads`, `dask` or `ray`; with an address `dask=tcp://scheduler:8786`.
+
+        Raises:
+            SettingsError: there is no such task runner.
+        """
+        return self._changed(*choose_task_runner(self.plan, self.project, task_runner))
+
+    def _changed(self, plan: Plan, project: Project) -> Flow:
+        return Flow(plan, project, catalogue=self.catalogue, files=self.files)
+
+    def _map_runner(self) -> MapRunner | None:
+        place = runner_place(self.plan, self.project)
+        if place is None:
+            return None
+        if self._maps is None or self._maps.place != place:
+            from ragbraid.flows.remote_maps import RemoteMaps
+
+            self._maps = RemoteMaps(self, place)
+        return self._maps
 
     def explain(self) -> str:
         """Return the table that says for every port of every step where its value comes from."""
@@ -265,6 +297,7 @@ class Flow:
         if self._resources_are_there:
             return
         sentences = check_resources(self.plan, self.project, self.catalogue, secrets=True)
+        sentences += task_runner_problems(self.plan, self.project, self.catalogue, here=True)
         if sentences:
             raise SettingsError("\n".join(sentences))
         self._resources_are_there = True

@@ -7,7 +7,7 @@ are counted from 1 in names: `interleave[2].think` is the step `think` in the se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragbraid.dsl.plan import DONE, MAX_STEPS
@@ -29,7 +29,7 @@ from ragbraid.registry.errors import LimitError, NodeInputError, RagbraidError, 
 if TYPE_CHECKING:
     from ragbraid.flows.steps import Run
 
-_NOT_THERE = object()
+LEFT_OUT = object()
 """Stands for the result of an item that failed and is left out."""
 
 
@@ -167,22 +167,37 @@ def _items(value: Any, path: str) -> list[Any]:
 
 async def _run_map(block: CompiledMap, frame: Frame, run: Run, entry: StepTrace) -> list[Any]:
     items = _items(block.items(frame), entry.path)
-    results: list[Any] = [_NOT_THERE] * len(items)
+    if run.map_runner is not None and items:
+        return await run.map_runner.run_items(block, items, frame, run, entry)
+    results: list[Any] = [LEFT_OUT] * len(items)
     numbers = iter(range(len(items)))
 
     async def work() -> None:
         for position in numbers:
-            results[position] = await _run_item(block, frame, run, entry, position, items[position])
+            results[position] = await run_item(block, frame, run, entry, position, items[position])
 
     workers = min(block.concurrency, len(items))
     if workers == 1:
         await work()
     elif workers:
-        await _all_or_none([work() for _ in range(workers)])
-    return [result for result in results if result is not _NOT_THERE]
+        await all_or_none([work() for _ in range(workers)])
+    return [result for result in results if result is not LEFT_OUT]
 
 
-async def _run_item(block: CompiledMap, frame: Frame, run: Run, entry: StepTrace, position: int, item: Any) -> Any:
+async def run_item(block: CompiledMap, frame: Frame, run: Run, entry: StepTrace, position: int, item: Any) -> Any:
+    """Run a map's body for one item and return what it gives, or what `on_error` says: None, or `LEFT_OUT`.
+
+    Args:
+        block: the map.
+        frame: the frame of the body around the map.
+        run: the run.
+        entry: the trace of the map, which learns of a failure that `on_error` makes up for.
+        position: the item's place, counted from 0.
+        item: the item.
+
+    Raises:
+        RagbraidError: the body failed, and the map fails with it.
+    """
     inner = Frame(block.branch.body.size, frame, f"{entry.path}[{position + 1}].")
     inner.values[0] = item
     try:
@@ -195,10 +210,10 @@ async def _run_item(block: CompiledMap, frame: Frame, run: Run, entry: StepTrace
             raise
         entry.notes.append(f"item {position + 1} failed: {error}")
         entry.status = "degraded"
-        return None if block.on_error == "none" else _NOT_THERE
+        return None if block.on_error == "none" else LEFT_OUT
 
 
-async def _all_or_none(works: Sequence[Any]) -> None:
+async def all_or_none(works: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Await all; when one fails, cancel the others, wait until they have ended, and raise the failure."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

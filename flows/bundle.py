@@ -12,7 +12,7 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ragbraid.dsl.compile import load_plan
-from ragbraid.dsl.files import files_given, files_noted
+from ragbraid.dsl.files import files_given
 from ragbraid.dsl.plan import Plan, Visible
 from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.api import Flow, load
@@ -59,19 +59,23 @@ class Bundle:
     visible: Visible | None = None
     """What of it is a task run, where the deployment says another than the flow."""
     ragbraid: str = installed_version("ragbraid")
+    task_runner: str | None = None
+    """Who runs the items of maps, where the deployment says another than the flow."""
+    task_runners: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of the project's task runners by their names."""
 
-    def pack(self) -> str:
+    def pack(self, limit: int = MAX_BYTES) -> str:
         """Return the bundle as text of letters, digits and `+/=`.
 
         Raises:
-            SettingsError: it is too large.
+            SettingsError: it is longer than `limit`.
         """
         plain = json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True, ensure_ascii=False).encode()
         packed = b64encode(zlib.compress(plain, 9)).decode()
-        if len(packed) > MAX_BYTES:
+        if len(packed) > limit:
             raise SettingsError(
                 f"{self.flow} and the files that it uses are too large to travel: {len(packed):,} bytes packed, "
-                f"and {MAX_BYTES:,} are allowed",
+                f"and {limit:,} are allowed",
                 hint="shorten its prompt files, or put what they hold into documents",
             )
         return packed
@@ -99,15 +103,32 @@ class Bundle:
 def load_with_bundle(
     path: str | Path, *, profile: str | None = None, project: str | Path | None = None
 ) -> tuple[Flow, Bundle]:
-    """Load a flow, and note everything that it was made of.
+    """Load a flow, and everything that it was made of; see `ragbraid.load`.
 
     Raises:
         FlowError: the file has mistakes.
         SettingsError: the project file is wrong, or a secret stands where it would travel.
     """
-    with files_noted() as seen:
-        flow = load(Path(os.path.abspath(path)), profile=profile, project=project)
-    return flow, _make_bundle(flow, seen)
+    flow = load(Path(os.path.abspath(path)), profile=profile, project=project)
+    return flow, bundle_of(flow)
+
+
+def bundle_of(flow: Flow, *, goes_to: str = "be stored on the Prefect server") -> Bundle:
+    """Return everything that a flow was made of.
+
+    Args:
+        flow: a flow that was loaded from files, or came in a bundle itself.
+        goes_to: what would become of a secret in it, to complete "the secret would ...".
+
+    Raises:
+        SettingsError: a secret stands where it would travel, or the flow was not made from files.
+    """
+    if flow.files is None:
+        raise SettingsError(
+            f"`{flow.name}` was not loaded from a file, so it cannot go to another process",
+            hint="load it by `ragbraid.load`",
+        )
+    return _make_bundle(flow, flow.files, goes_to)
 
 
 def open_bundle(bundle: Bundle) -> Flow:
@@ -124,6 +145,7 @@ def open_bundle(bundle: Bundle) -> Flow:
         flow_files=tuple((name, _within(folder, file)) for name, file in bundle.flows.items()),
         resources=MappingProxyType({name: ResourceEntry(name, **entry) for name, entry in bundle.resources.items()}),
         profile=bundle.profile,
+        task_runners=MappingProxyType(dict(bundle.task_runners)),
     )
     catalogue = project_catalogue(project)
     contents = {_within(folder, file): text.encode() for file, text in bundle.files.items()}
@@ -134,7 +156,8 @@ def open_bundle(bundle: Bundle) -> Flow:
             f"`{plan.name}` was deployed from {folder}, which is not here, and {needed} lies in it",
             hint=f"set {FOLDER_VARIABLE} to the folder that its relative paths start from on this machine",
         )
-    flow = Flow(plan, project, catalogue=catalogue)
+    flow = Flow(plan, project, catalogue=catalogue, files=contents)
+    flow = flow if bundle.task_runner is None else flow.with_task_runner(bundle.task_runner)
     return flow if bundle.visible is None else flow.with_visible(bundle.visible)
 
 
@@ -156,10 +179,10 @@ def _folder_of(bundle: Bundle) -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE) or bundle.folder)
 
 
-def _make_bundle(flow: Flow, seen: Mapping[Path, bytes]) -> Bundle:
+def _make_bundle(flow: Flow, seen: Mapping[Path, bytes], goes_to: str) -> Bundle:
     folder = flow.project.folder
     resources = {name: entry for name, entry in flow.project.resources.items() if name in flow.plan.roles}
-    _refuse_secrets(flow)
+    _refuse_secrets(flow, goes_to)
     return Bundle(
         folder=str(folder),
         flow=_relative(Path(flow.plan.file), folder),
@@ -172,17 +195,18 @@ def _make_bundle(flow: Flow, seen: Mapping[Path, bytes]) -> Bundle:
         },
         modules={_relative(path, folder): _digest(path) for path in _modules_of(flow)},
         profile=flow.project.profile,
+        task_runners=dict(flow.project.task_runners),
     )
 
 
-def _refuse_secrets(flow: Flow) -> None:
-    """Raise where a secret stands literally among what would be stored on the Prefect server."""
+def _refuse_secrets(flow: Flow, goes_to: str) -> None:
+    """Raise where a secret stands literally among what would leave this process."""
     for bound in _bound(flow.plan, flow.project, flow.catalogue):
         for setting, value in bound.settings.items():
             literal = setting in bound.provider.secrets and value is not None and not has_reference(value)
             if literal or (isinstance(value, str) and _URL_WITH_PASSWORD.search(value)):
                 raise SettingsError(
-                    f"{bound.origin}: the secret in `{setting}` would be stored on the Prefect server",
+                    f"{bound.origin}: the secret in `{setting}` would {goes_to}",
                     hint=f'write `{setting} = "${{env.NAME}}"` and set NAME where the flow runs',
                 )
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragbraid.flows.cli_output import is_terminal, print_json
-from ragbraid.flows.cli_params import flows_argument, json_option, profile_option, project_option, visible_option
+from ragbraid.flows.cli_params import (
+    flows_argument,
+    json_option,
+    profile_option,
+    project_option,
+    task_runner_option,
+    visible_option,
+)
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ _WOULD = {"create": "would be deployed", "update": "would be updated", "nothing"
 @click.option("--timezone", help="The time zone of --cron, such as Europe/Paris.  [default: UTC]")
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
 @visible_option
+@task_runner_option
 @click.option("--diff", is_flag=True, help="Say what would change, and change nothing.")
 @profile_option
 @project_option
@@ -39,6 +47,7 @@ def deploy(
     timezone: str | None,
     tags: tuple[str, ...],
     visible: Visible | None,
+    task_runner: str | None,
     diff: bool,
     profile: str | None,
     project: Path | None,
@@ -51,7 +60,7 @@ def deploy(
     """
     from ragbraid.flows.deployments import Target, load_specs, notes_on, read_schedule
 
-    target = Target(pool, read_schedule(cron, timezone), tags, visible)
+    target = Target(pool, read_schedule(cron, timezone), tags, visible, task_runner)
     specs = [spec for _, spec in load_specs(flows, target, profile=profile, project=project)]
 
     from ragbraid.flows import prefect_deploy

@@ -34,6 +34,12 @@ profile_option = click.option("--profile", help="The profile of ragbraid.toml to
 project_option = click.option(
     "--project", type=click.Path(path_type=Path), help="The project file, instead of the nearest ragbraid.toml."
 )
+task_runner_option = click.option(
+    "--task-runner",
+    metavar="NAME",
+    help="Who runs the items of maps, instead of what the flow says: threads (this process), dask, ray, or with an "
+    "address dask=tcp://scheduler:8786.",
+)
 visible_option = click.option(
     "--visible",
     type=click.Choice(["steps", "blocks", "flow"]),

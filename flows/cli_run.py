@@ -18,6 +18,7 @@ from ragbraid.flows.cli_params import (
     json_option,
     profile_option,
     project_option,
+    task_runner_option,
     visible_option,
     with_options,
 )
@@ -45,6 +46,7 @@ _options = with_options(
         "else in this process.",
     ),
     visible_option,
+    task_runner_option,
     profile_option,
     project_option,
     click.option(
@@ -89,6 +91,7 @@ def _run(
     inputs_file: Path | None,
     engine: Engine,
     visible: Visible | None,
+    task_runner: str | None,
     profile: str | None,
     project: Path | None,
     trace_file: Path | None,
@@ -102,6 +105,8 @@ def _run(
     loaded = load(flow, profile=profile, project=project)
     if visible is not None:
         loaded = loaded.with_visible(visible)
+    if task_runner is not None:
+        loaded = loaded.with_task_runner(task_runner)
     values = _checked_inputs(loaded, parse_inputs(loaded.plan, inputs, inputs_file))
     trace = Trace()
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragbraid.flows.cli_errors import INTERRUPTED
-from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, visible_option
+from ragbraid.flows.cli_params import flows_argument, profile_option, project_option, task_runner_option, visible_option
 from ragbraid.flows.until_signal import run_until_signal
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 )
 @click.option("--tag", "tags", multiple=True, help="A tag beside those of the flow; may be repeated.")
 @visible_option
+@task_runner_option
 @profile_option
 @project_option
 def serve(
@@ -30,6 +31,7 @@ def serve(
     limit: int,
     tags: tuple[str, ...],
     visible: Visible | None,
+    task_runner: str | None,
     profile: str | None,
     project: Path | None,
 ) -> None:
@@ -40,7 +42,12 @@ def serve(
     """
     from ragbraid.flows.deployments import Target, load_specs
 
-    loaded = load_specs(flows, Target(tags=tags, visible=visible, served=True), profile=profile, project=project)
+    loaded = load_specs(
+        flows,
+        Target(tags=tags, visible=visible, task_runner=task_runner, served=True),
+        profile=profile,
+        project=project,
+    )
 
     from ragbraid.flows import prefect_deploy
     from ragbraid.flows.loops import run_to_end

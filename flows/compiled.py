@@ -233,6 +233,7 @@ class CompiledMap:
     """A map with its getters."""
 
     def __init__(self, block: Map, roles: Mapping[str, str]) -> None:
+        self.planned = block
         self.branch = CompiledBranch(block.branch, roles)
         self.items = compile_value(block.items)
         self.concurrency = block.concurrency

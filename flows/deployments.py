@@ -21,6 +21,7 @@ from ragbraid.flows.flow_files import load_all, refuse_twins
 from ragbraid.flows.form_schema import form_schema
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.resources import check_resources
+from ragbraid.flows.task_runners import task_runner_problems
 from ragbraid.registry.errors import SettingsError
 from ragbraid.registry.suggest import did_you_mean
 
@@ -33,6 +34,7 @@ class Target:
     schedule: Schedule | None = None
     tags: tuple[str, ...] = ()
     visible: Visible | None = None
+    task_runner: str | None = None
     served: bool = False
     """Whether `ragbraid serve` runs them itself, whatever pool their files name."""
 
@@ -87,6 +89,9 @@ def load_specs(
     if target.visible is not None:
         chosen = target.visible
         loaded = [(flow.with_visible(chosen), replace(bundle, visible=chosen)) for flow, bundle in loaded]
+    if target.task_runner is not None:
+        runner = target.task_runner
+        loaded = [(flow.with_task_runner(runner), replace(bundle, task_runner=runner)) for flow, bundle in loaded]
     return [(flow, _make_spec(flow, bundle, target)) for flow, bundle in loaded]
 
 
@@ -123,9 +128,10 @@ def changes_between(before: DeploymentSpec, after: DeploymentSpec) -> list[Chang
     changes += _mapping_changes("file", old.files, new.files)
     changes += _mapping_changes("resource", old.resources, new.resources)
     changes += _mapping_changes("local module", old.modules, new.modules)
+    changes += _mapping_changes("task runner", old.task_runners, new.task_runners)
     changes += [
         Change(part, _shown(getattr(old, part)), _shown(getattr(new, part)))
-        for part in ("folder", "flow", "profile", "visible", "ragbraid")
+        for part in ("folder", "flow", "profile", "visible", "task_runner", "ragbraid")
         if getattr(old, part) != getattr(new, part)
     ]
     return changes
@@ -144,7 +150,9 @@ def notes_on(spec: DeploymentSpec) -> list[str]:
 def _make_spec(flow: Flow, bundle: Bundle, target: Target) -> DeploymentSpec:
     plan = flow.plan
     refuse_reserved_inputs(plan)
-    if sentences := check_resources(plan, flow.project, flow.catalogue, secrets=target.served):
+    sentences = check_resources(plan, flow.project, flow.catalogue, secrets=target.served)
+    sentences += task_runner_problems(plan, flow.project, flow.catalogue, here=target.served)
+    if sentences:
         raise SettingsError("\n".join(sentences))
     schedule = target.schedule or plan.deploy.schedule
     if schedule is not None and (missing := [spec.name for spec in plan.inputs if spec.required]):

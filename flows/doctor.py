@@ -28,6 +28,8 @@ _EXTRAS = {
     "flag": ("FlagEmbedding",),
     "eval": ("ir-measures",),
     "mcp": ("fastmcp",),
+    "dask": ("prefect-dask", "distributed"),
+    "ray": ("prefect-ray", "ray"),
 }
 _TIMEOUT_SECONDS = 3.0
 

@@ -39,6 +39,15 @@ class RunLimits:
             if self.passed is not None:
                 raise self.passed
 
+    def remaining(self) -> Limits:
+        """Return what is left of the calls and tokens; time is not part of it."""
+        with self._lock:
+            left = [
+                None if allowed is None else max(allowed - used, 0)
+                for used, allowed in ((self._calls, self._limits.llm_calls), (self._tokens, self._limits.tokens))
+            ]
+        return Limits(llm_calls=left[0], tokens=left[1])
+
     def timed_out(self, running: str | None) -> LimitError:
         """Return the error of a run that took too long, naming the step that was under way."""
         where = f" while `{running}` was running" if running else ""

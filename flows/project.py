@@ -11,6 +11,9 @@ path = "data/kb"
 [profiles.production.resources.kb]
 use = "qdrant.server"
 url = "${env.QDRANT_URL}"
+
+[profiles.production.task_runners]
+dask = "tcp://scheduler:8786"      # where flows with `task_runner: dask` send the items of their maps
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ LOCAL_MODULES = "ragbraid_local"
 _CODE = "__ragbraid_code__"
 """The attribute of a local module that identifies the file as it was read."""
 
-_TOP_KEYS = ("nodes", "flows", "profile", "profiles", "resources")
+_TOP_KEYS = ("nodes", "flows", "profile", "profiles", "resources", "task_runners")
+_TASK_RUNNERS = ("dask", "ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Project:
     resources: Mapping[str, ResourceEntry] = field(default_factory=lambda: MappingProxyType({}))
     profile: str | None = None
     profiles: tuple[str, ...] = ()
+    task_runners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Address of a task runner's cluster by the runner's name, `${env.NAME}` in it unresolved."""
 
 
 def find_project_file(start: Path) -> Path | None:
@@ -139,7 +145,22 @@ def _read(file: Path, wanted: str | None) -> Project:
         resources=MappingProxyType(merged[name] if name is not None else entries),
         profile=name,
         profiles=tuple(sorted(merged)),
+        task_runners=MappingProxyType(_addresses(table, name, file)),
     )
+
+
+def _addresses(table: Mapping[str, Any], profile: str | None, file: Path) -> dict[str, str]:
+    """Return the addresses of task runners, those of the profile before those of the whole project."""
+    found: dict[str, str] = {}
+    profiles = _table(table, "profiles", file, "")
+    places = [("", table), *((f"profiles.{name}.", profiles[name]) for name in sorted(profiles))]
+    for where, part in places:
+        addresses = _table(part, "task_runners", file, where)
+        _refuse_unknown(addresses, _TASK_RUNNERS, file, f"{where}task_runners.")
+        given = {runner: _text(addresses, runner, file) for runner in addresses}
+        if where in ("", f"profiles.{profile}."):
+            found.update((runner, address) for runner, address in given.items() if address)
+    return found
 
 
 def _profile_entries(
@@ -147,7 +168,7 @@ def _profile_entries(
 ) -> dict[str, ResourceEntry]:
     where = f"profiles.{name}."
     profile = _table(profiles, name, file, "profiles.")
-    _refuse_unknown(profile, ("resources",), file, where)
+    _refuse_unknown(profile, ("resources", "task_runners"), file, where)
     return {**base, **_entries(_table(profile, "resources", file, where), base, file, where)}
 
 

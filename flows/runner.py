@@ -6,7 +6,7 @@ one, steps run inline on the event loop; the Prefect runner brings one that wrap
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -14,7 +14,10 @@ from ragbraid.dsl.plan import AnyStep
 from ragbraid.registry.context import StepStatus
 
 if TYPE_CHECKING:
-    from ragbraid.flows.trace import Trace
+    from ragbraid.flows.compiled import CompiledMap
+    from ragbraid.flows.frames import Frame
+    from ragbraid.flows.steps import Run
+    from ragbraid.flows.trace import StepTrace, Trace
 
 EventKind = Literal["started", "progress", "text", "finished", "result"]
 
@@ -64,6 +67,27 @@ class StepExecutor(Protocol):
                 again for a retry. What it raises is always a RagbraidError whose `kind` decides about retries.
             inputs: the checked values of the step's ports, without resources; of a block, what it reads of its
                 surroundings, by slot. Read only.
+        """
+        ...
+
+
+class MapRunner(Protocol):
+    """Runs the items of a map somewhere else than on the run's own event loop."""
+
+    async def run_items(
+        self, block: CompiledMap, items: Sequence[Any], frame: Frame, run: Run, entry: StepTrace
+    ) -> list[Any]:
+        """Return what the items gave, in their order; those that failed and are to be left out are not in it.
+
+        Args:
+            block: the map.
+            items: at least one.
+            frame: the frame of the body around the map.
+            run: the run; its trace and limits learn what the items did.
+            entry: the trace of the map itself.
+
+        Raises:
+            RagbraidError: as running the map's body here would; a ServiceError where the runner itself fails.
         """
         ...
 

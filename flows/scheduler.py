@@ -18,7 +18,7 @@ from ragbraid.flows.compiled import CompiledBody, CompiledPlan, compile_plan
 from ragbraid.flows.frames import UNSET, Frame
 from ragbraid.flows.limits import RunLimits
 from ragbraid.flows.loops import end_tasks
-from ragbraid.flows.runner import Listener, ResourceLookup, RunResult, StepExecutor
+from ragbraid.flows.runner import Listener, MapRunner, ResourceLookup, RunResult, StepExecutor
 from ragbraid.flows.steps import TURN_SECONDS, Run, run_step
 from ragbraid.flows.trace import Trace
 from ragbraid.registry.context import StepContext, enter_step, leave_step
@@ -36,6 +36,7 @@ async def run_plan(
     listener: Listener | None = None,
     cache: StepCache | None = None,
     trace: Trace | None = None,
+    map_runner: MapRunner | None = None,
     follow_text: bool = False,
 ) -> RunResult:
     """Run a plan and return what it gives.
@@ -48,6 +49,7 @@ async def run_plan(
         listener: told when steps start, progress and end.
         cache: where results of steps with `cache` are kept; without one they are not cached.
         trace: filled with what the run does; for callers who want it when the run is cancelled too.
+        map_runner: who runs the items of maps; without one, they run like all other steps.
         follow_text: tell the listener also what steps write while they write it; models are then asked for streams.
 
     Raises:
@@ -59,7 +61,9 @@ async def run_plan(
     frame = Frame(compiled.body.size)
     bound: Mapping[str, Any] = {}
     limits = RunLimits(plan.limits)
-    run = Run(trace, resources, executor, listener, cache, limits, run_body, follow_text=follow_text)
+    run = Run(
+        trace, resources, executor, listener, cache, limits, run_body, map_runner=map_runner, follow_text=follow_text
+    )
     trace.begin(plan, bound)
     token = enter_step(_BETWEEN_STEPS)  # steps enter their own contexts and do not leave them
     try:

@@ -17,7 +17,7 @@ from ragbraid.flows.frames import Frame
 from ragbraid.flows.inline import ThreadCall, as_failure
 from ragbraid.flows.limits import RunLimits
 from ragbraid.flows.policies import CachedResult, with_retries
-from ragbraid.flows.runner import Listener, ResourceLookup, RunEvent, StepExecutor
+from ragbraid.flows.runner import Listener, MapRunner, ResourceLookup, RunEvent, StepExecutor
 from ragbraid.flows.threads import THREADS
 from ragbraid.flows.trace import StepTrace, Trace
 from ragbraid.registry.context import enter_step
@@ -46,6 +46,7 @@ class Run:
         "follow_text",
         "limits",
         "listener",
+        "map_runner",
         "resources",
         "run_body",
         "trace",
@@ -64,12 +65,14 @@ class Run:
         limits: RunLimits,
         run_body: BodyRunner,
         *,
+        map_runner: MapRunner | None = None,
         follow_text: bool = False,
     ) -> None:
         self.trace = trace
         self.run_body = run_body
         self.resources = resources
         self.executor = executor
+        self.map_runner = map_runner
         self.listener = listener
         self.cache = cache
         self.limits = limits

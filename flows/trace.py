@@ -36,6 +36,13 @@ _NO_USAGE = Usage()
 _NOTHING: Mapping[str, Any] = {}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounded:
+    """A value that was bounded where it arose: all that a step in another process tells of its inputs and output."""
+
+    json: Any
+
+
 class StepTrace(StepContext):
     """What one step did. It is also what the step's node reports to while it runs.
 
@@ -234,6 +241,8 @@ def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     """
     if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, Bounded):
+        return value.json
     if isinstance(value, str):
         text = redact(str(value.value) if isinstance(value, Enum) else value)
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text) - MAX_TEXT:,} more characters)"

@@ -19,7 +19,7 @@ from ragbraid.registry.providers import resource
 _NAME = re.compile(r"\w[\w.-]{0,127}")
 
 
-@resource("qdrant.embedded", secrets=("graph_password",), name_setting="name")
+@resource("qdrant.embedded", secrets=("graph_password",), name_setting="name", one_process=True)
 def embedded(
     path: str,
     name: str = DEFAULT_NAME,
@@ -60,7 +60,7 @@ def embedded(
     return QdrantKnowledgeBase(EdgeStore(path, name), graph or QdrantGraphStore(EdgeStore(path, name + SUFFIX)), name)
 
 
-@resource("qdrant.local", secrets=("graph_password",), name_setting="name")
+@resource("qdrant.local", secrets=("graph_password",), name_setting="name", one_process=True)
 def local(
     path: str,
     name: str = DEFAULT_NAME,

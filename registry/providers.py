@@ -78,15 +78,21 @@ class ResourceProvider:
     secrets: frozenset[str]
     name_setting: str | None = None
     """The setting that, left out, takes the name under which a flow or the project binds the resource."""
+    one_process: bool = False
+    """Whether what stands behind it belongs to the process that opened it, so that no other one can use it."""
 
 
-def resource(name: str, *, secrets: Sequence[str] = (), name_setting: str | None = None) -> Callable[[F], F]:
+def resource(
+    name: str, *, secrets: Sequence[str] = (), name_setting: str | None = None, one_process: bool = False
+) -> Callable[[F], F]:
     """Declare a factory as a resource provider; its role follows from the return annotation.
 
     Args:
         name: `family.name`, written as `use:` in flow and project files.
         secrets: settings whose values never reach logs, traces, artifacts, caches or error messages.
         name_setting: the setting that, left out, takes the name under which a flow or the project binds the resource.
+        one_process: whether what stands behind it belongs to the process that opened it; items of a map that use it
+            cannot be run in other processes.
 
     Raises:
         ContractError: no docstring, or the return annotation is none of the resource protocols.
@@ -121,6 +127,7 @@ def resource(name: str, *, secrets: Sequence[str] = (), name_setting: str | None
             place=place,
             secrets=frozenset(secrets),
             name_setting=name_setting,
+            one_process=one_process,
         )
         setattr(factory, RESOURCE_ATTRIBUTE, provider)
         return factory
