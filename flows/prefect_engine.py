@@ -10,18 +10,17 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import prefect
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import CancelledRun, ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled
 from pydantic import Field
@@ -37,7 +36,7 @@ from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_ap
 from ragbraid.flows.prefect_artifacts import write_artifacts
 from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
-from ragbraid.flows.prefect_states import completed_run, failed_run
+from ragbraid.flows.prefect_states import completed_run, failed_run, why_ended
 from ragbraid.flows.prefect_tasks import StepTasks
 from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
 from ragbraid.flows.prefect_turns import turn_of
@@ -55,9 +54,6 @@ VERSION_TAG = "version:"
 PATIENCE_SECONDS = 5.0
 """How long the API may take to learn that a run is done before the user is told what is waited for."""
 
-STOPPED_SECONDS = 2.0
-"""How long telling the API may hold up the end of a run that was stopped."""
-
 
 @dataclass
 class _Delivery:
@@ -74,8 +70,6 @@ class _Delivery:
     failure: RagbraidError | None = None
     awaited: bool = False
     waiting: asyncio.TimerHandle | None = None
-    flow_run_id: UUID | None = None
-    """The run that is under way, from when it has begun."""
 
 
 _delivery: ContextVar[_Delivery | None] = ContextVar("ragbraid_delivery", default=None)
@@ -117,6 +111,10 @@ def build_flow(flow: Flow) -> PlanFlow:
                 given_back = await _run_in_engine(flow, tasks, given) if ended is None else ended
         except RagbraidError as error:
             given_back = await failed_run(error)
+        except asyncio.CancelledError:
+            if (reason := why_ended.get()()) is None:
+                raise  # Prefect's own worker ends the run, and says so itself
+            return Cancelled(message=reason)
         context = FlowRunContext.get()
         if context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None:
             await wait_for_api(context.client)  # nobody else is there to take the result
@@ -204,7 +202,6 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     # Meanwhile the steps begin: a run waits for no request that it can do without.
     naming = asyncio.create_task(_name_run(plan, context, given))
     delivery = _delivery.get() or _Delivery()
-    delivery.flow_run_id = context.flow_run.id
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
     trace = Trace() if delivery.trace is None else delivery.trace
@@ -270,14 +267,14 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
     """Await a run of the engine; where the API is lost after the flow is done, give its result with a warning."""
     delivery = _delivery.get() or _Delivery()
     delivery.awaited = True
+    token = why_ended.set(lambda: "the run was stopped")
     with _delivered_to(delivery):
         try:
             return await work
         except RagbraidError:
             raise
-        except asyncio.CancelledError:
-            await _say_it_was_stopped(delivery)
-            raise
+        except CancelledRun:
+            raise asyncio.CancelledError from None
         except Exception as error:
             if not is_api_failure(error):
                 raise
@@ -295,18 +292,9 @@ async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:
                 raise ended from None
             return ended.outputs
         finally:
+            why_ended.reset(token)
             if delivery.waiting is not None:
                 delivery.waiting.cancel()
-
-
-async def _say_it_was_stopped(delivery: _Delivery) -> None:
-    """Have the run end as cancelled, where Prefect takes every cancellation for a crash."""
-    if delivery.flow_run_id is None:
-        return
-    with suppress(TimeoutError, *API_FAILURES):
-        async with asyncio.timeout(STOPPED_SECONDS), get_client() as client:
-            stopped = Cancelled(message="the run was stopped")
-            await client.set_flow_run_state(delivery.flow_run_id, stopped, force=True)
 
 
 def _say_what_is_waited_for() -> None:

@@ -32,6 +32,7 @@ from ragbraid.dsl.plan import InputSpec
 from ragbraid.flows.loops import end_tasks
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
 from ragbraid.flows.prefect_orphans import process_mark
+from ragbraid.flows.prefect_states import why_ended
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.secrets import redact
 from ragbraid.registry.errors import RagbraidError
@@ -121,6 +122,7 @@ class FlowRuns:
             reason = self._ended_by.get(run.id, "cancelled")
             await _write(partial(_give_up_claim, client, run, mark, reason))
             raise
+        why_ended.set(partial(self._ended_by.get, run.id))  # for this run alone: its task has a context of its own
         label, began = f"run {run.name}", time.monotonic()
         try:
             label, work = await self._when_answered(find_job)

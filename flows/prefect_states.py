@@ -6,6 +6,8 @@ Imports prefect: import it inside functions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +24,10 @@ _logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 5
 """How many steps a state names that gave less than was asked for."""
+
+
+why_ended: ContextVar[Callable[[], str | None]] = ContextVar("ragbraid_why_ended", default=lambda: None)
+"""Says why the current run was ended from outside, so that it ends as cancelled; else Prefect takes it for a crash."""
 
 
 def sentence_of(error: RagbraidError) -> str:
