@@ -18,7 +18,7 @@ from typing import Any
 
 import prefect
 from prefect.blocks.system import Secret
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import PrefectClient, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun, ObjectNotFound
 from prefect.settings import get_current_settings
@@ -115,9 +115,7 @@ def build_flow(flow: Flow) -> PlanFlow:
             if (reason := why_ended.get()()) is None:
                 raise  # Prefect's own worker ends the run, and says so itself
             return Cancelled(message=reason)
-        context = FlowRunContext.get()
-        if context is not None and context.flow_run is not None and context.flow_run.deployment_id is not None:
-            await wait_for_api(context.client)  # nobody else is there to take the result
+        await _until_end_can_be_told()
         return given_back
 
     # Prefect finds a generated flow again by this name: a nested function has none that a worker could import.
@@ -230,6 +228,15 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     await naming
     await write_artifacts(plan, delivery.result.outputs, trace, context.flow_run.id)
     return completed_run(delivery.result.outputs, trace)
+
+
+async def _until_end_can_be_told() -> None:
+    """Wait for an API that is away, where it is the only one that the end of the run can be told."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+        return
+    if isinstance(context.client, PrefectClient):
+        await wait_for_api(context.client)
 
 
 async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any]) -> None:

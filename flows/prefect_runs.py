@@ -68,7 +68,7 @@ class FlowRuns:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __contains__(self, run_id: UUID) -> bool:
+    def __contains__(self, run_id: object) -> bool:
         return run_id in self._tasks
 
     def begin(self, client: PrefectClient, run: FlowRun, find_job: Callable[[], Awaitable[Job]]) -> None:
