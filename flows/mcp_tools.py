@@ -34,10 +34,11 @@ def load_tools(paths: Sequence[Path], *, profile: str | None = None, project: Pa
 def tool_schema(plan: Plan) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments: that of the run form without what only lays the form out."""
     form = form_schema(plan.inputs)
-    properties = {
-        name: {key: value for key, value in described.items() if key not in ("title", "position")}
-        for name, described in form["properties"].items()
-    }
+    layout = ("title", "position", "description")  # a form's description repeats the bounds
+    properties: dict[str, Any] = {}
+    for spec in plan.inputs:
+        described = {key: value for key, value in form["properties"][spec.name].items() if key not in layout}
+        properties[spec.name] = described | ({"description": spec.about} if spec.about else {})
     return {**{key: value for key, value in form.items() if key != "title"}, "properties": properties}
 
 

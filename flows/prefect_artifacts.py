@@ -12,7 +12,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 
 from ragbraid.dsl.plan import Plan
-from ragbraid.flows.artifacts import artifacts_of
+from ragbraid.flows.artifacts import RunArtifact, artifacts_of
 from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_trace import write_trace
 from ragbraid.flows.trace import Trace
@@ -34,18 +34,12 @@ async def write_artifacts(plan: Plan, outputs: Any, trace: Trace, flow_run_id: U
     """
     try:
         async with asyncio.timeout(MOST_SECONDS), get_client() as client:
-            for artifact in artifacts_of(plan, outputs):
-                rows = artifact.content
-                await client.create_artifact(
-                    ArtifactCreate(
-                        key=artifact.key,
-                        type=artifact.kind,
-                        description=artifact.description,
-                        data=rows if isinstance(rows, str) else json.dumps(rows),
-                        flow_run_id=flow_run_id,
-                    )
-                )
-            await write_trace(client, trace, flow_run_id)
+            # At once, since each is a request that the end of the run waits for.
+            found = artifacts_of(plan, outputs)
+            writes = [client.create_artifact(_to_prefect(artifact, flow_run_id)) for artifact in found]
+            ended = await asyncio.gather(*writes, write_trace(client, trace, flow_run_id), return_exceptions=True)
+            if failure := next((each for each in ended if isinstance(each, BaseException)), None):
+                raise failure
     except TimeoutError:
         _logger.warning(
             "the artifacts of the run could not be written: the Prefect API at %s took more than %g s",
@@ -56,3 +50,14 @@ async def write_artifacts(plan: Plan, outputs: Any, trace: Trace, flow_run_id: U
         if not is_api_failure(error):
             raise
         _logger.warning("the artifacts of the run could not be written: %s", api_failure(error, dispensable=False))
+
+
+def _to_prefect(artifact: RunArtifact, flow_run_id: UUID) -> ArtifactCreate:
+    rows = artifact.content
+    return ArtifactCreate(
+        key=artifact.key,
+        type=artifact.kind,
+        description=artifact.description,
+        data=rows if isinstance(rows, str) else json.dumps(rows),
+        flow_run_id=flow_run_id,
+    )

@@ -189,8 +189,9 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     forward_node_logs(plan)
     for note in getattr(context.flow, "notes", ()):
         _logger.warning("%s", note)
-    await _name_run(plan, context, given)
     flow.check_resources()
+    # Meanwhile the steps begin: a run waits for no request that it can do without.
+    naming = asyncio.create_task(_name_run(plan, context, given))
     delivery = _delivery.get() or _Delivery()
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
@@ -206,15 +207,18 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
             )
     except RagbraidError as error:
         delivery.failure = error
+        await naming
         await leave_trace(trace, context.flow_run.id, FAILED_SECONDS)
         raise
     except BaseException:
+        naming.cancel()
         await leave_trace(trace, context.flow_run.id, CANCELLED_SECONDS)
         raise
     finally:
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
+    await naming
     await write_artifacts(plan, delivery.result.outputs, trace, context.flow_run.id)
     return completed_run(delivery.result.outputs, trace)
 

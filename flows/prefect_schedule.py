@@ -27,24 +27,40 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_STANDING = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
+_STANDING: list[StateType] = [state for state in StateType if state not in (StateType.CANCELLED, StateType.CANCELLING)]
 _LOOKED_AT = 50
 """How many later runs are looked at; among them may be those that people started."""
 
 
+async def is_planned(run: FlowRun) -> bool:
+    """Whether a run that has just begun was planned by a schedule, and not started, or started again, by a person."""
+    if not run.auto_scheduled or run.deployment_id is None or run.expected_start_time is None:
+        return False
+    try:
+        async with get_client() as client:
+            return (await client.read_flow_run(run.id)).run_count <= 1
+    except Exception as error:
+        if not is_api_failure(error):
+            raise
+        _logger.warning("whether the run was started again could not be asked: %s", api_failure(error))
+        return False
+
+
 async def missed_by(run: FlowRun) -> str | None:
-    """Return the sentence for a scheduled run that a later one stands for; None for a run that shall go on.
+    """Return the sentence for a planned run that a later one stands for; None for a run that shall go on.
 
     A later run of the same deployment with the same parameters stands for it when it was scheduled too, is due, and was
-    not cancelled. Runs that people start are never left out, nor are those that they start again, and they stand for
-    no other.
+    not cancelled. Runs that people start stand for no other.
+
+    Args:
+        run: one that `is_planned`.
     """
-    if not run.auto_scheduled or run.deployment_id is None or run.expected_start_time is None:
-        return None
     later = FlowRunFilter(
-        expected_start_time=FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC)),
+        expected_start_time=FlowRunFilterExpectedStartTime.model_validate(
+            {"after_": run.expected_start_time, "before_": datetime.now(UTC)}
+        ),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_STANDING)),
-        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
+        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
     )
     try:
         async with get_client() as client:
@@ -52,7 +68,7 @@ async def missed_by(run: FlowRun) -> str | None:
                 flow_run_filter=later, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_LOOKED_AT
             )
             standing = next((other for other in found if _stands_for(other, run)), None)
-            if standing is None or (await client.read_flow_run(run.id)).run_count > 1:
+            if standing is None:
                 return None
     except Exception as error:
         if not is_api_failure(error):

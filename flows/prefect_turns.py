@@ -37,13 +37,12 @@ from prefect.utilities.engine import propose_state
 
 from ragbraid.dsl.walk import node_steps
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
-from ragbraid.flows.prefect_schedule import missed_by
+from ragbraid.flows.prefect_schedule import is_planned, missed_by
 from ragbraid.flows.secrets import resolve
 from ragbraid.registry.errors import SettingsError
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import FlowRun
-    from prefect.states import State
+    from prefect.client.schemas.objects import FlowRun, State
 
     from ragbraid.flows.api import Flow
 
@@ -75,15 +74,16 @@ async def turn_of(flow: Flow) -> AsyncIterator[State[Any] | None]:
     if run is None:
         yield None
         return
-    if (missed := await missed_by(run)) is not None:
+    planned = await is_planned(run)
+    if planned and (missed := await missed_by(run)) is not None:
         yield Cancelled(message=missed)
         return
     names = sorted(frozenset(knowledge_bases_written(flow)) - _held.get())  # a node may run a flow of its own
     if not names:
         yield None
         return
-    async with _slots(names, run) as waited:
-        if waited and (missed := await missed_by(run)) is not None:
+    async with _slots(names, run, planned=planned) as missed:
+        if missed is not None:
             yield Cancelled(message=missed)
             return
         token = _held.set(_held.get() | set(names))
@@ -120,32 +120,36 @@ def limit_name(flow: Flow, name: str) -> str:
 
 
 @asynccontextmanager
-async def _slots(names: list[str], run: FlowRun) -> AsyncIterator[bool]:
-    """Hold a slot of every limit; yields whether that had to be waited for.
+async def _slots(names: list[str], run: FlowRun, *, planned: bool) -> AsyncIterator[str | None]:
+    """Hold a slot of every limit; yields a sentence, and holds none, where a later run came to stand for this one.
 
     An API that cannot give slots does not keep the run from going on: the knowledge base itself refuses a second
     update in one process, and stops one that another has overtaken.
     """
     async with get_client() as client:
         try:
-            lease, waited = await _acquire(client, names, run)
+            taken = await _acquire(client, names, run, planned=planned)
         except Exception as error:
             if not is_api_failure(error):
                 raise
             get_run_logger().warning("no turn could be taken among the runs that write: %s", api_failure(error))
-            yield False
+            yield None
             return
-        renewing = asyncio.create_task(_renew(client, lease))
+        if isinstance(taken, str):
+            yield taken
+            return
+        renewing = asyncio.create_task(_renew(client, taken))
         try:
-            yield waited
+            yield None
         finally:
             renewing.cancel()
             with suppress(asyncio.CancelledError):
                 await renewing
-            await _release(client, lease)
+            await _release(client, taken)
 
 
-async def _acquire(client: PrefectClient, names: list[str], run: FlowRun) -> tuple[UUID, bool]:
+async def _acquire(client: PrefectClient, names: list[str], run: FlowRun, *, planned: bool) -> UUID | str:
+    """Wait for a slot of every limit; returns their lease, or why the run need not wait any longer."""
     await _make_limits(client, names)
     told = ""
     while True:
@@ -165,7 +169,10 @@ async def _acquire(client: PrefectClient, names: list[str], run: FlowRun) -> tup
         else:
             lease = UUID(answer.json()["lease_id"])
             await _begin(client, names, run, waited=bool(told))
-            return lease, bool(told)
+            return lease
+        # Without this a schedule that is faster than its runs would fill a process with runs that wait.
+        if planned and (missed := await missed_by(run)) is not None:
+            return missed
         holder = await _holder(client, names, run)
         if holder != told:
             told = holder

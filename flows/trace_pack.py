@@ -64,9 +64,9 @@ def unpack_trace(packed: str) -> RunRecord:
     try:
         unpacking = zlib.decompressobj(wbits=31)
         text = unpacking.decompress(base64.b64decode(packed, validate=True), _MAX_UNPACKED)
-        if not unpacking.eof:
-            raise ValueError("it is cut off or too long")
-        return RunRecord.model_validate(json.loads(text))
+        if unpacking.eof:
+            return RunRecord.model_validate(json.loads(text))
+        reason = "it is cut off or too long"
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         reason = f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragbraid.nodes.openai_errors import BrokenOffError
 from ragbraid.nodes.openai_text import find_open_object, without_open_thoughts
 from ragbraid.registry.context import TextListener, WritesText, report_note
-from ragbraid.registry.errors import RagbraidError
 
 if TYPE_CHECKING:
     from openai import AsyncStream
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from pydantic import BaseModel
+
+T = TypeVar("T")
 
 IN_ONE_PIECE = "the endpoint does not stream: the text came in one piece"
 
@@ -72,29 +73,34 @@ async def read_stream(stream: AsyncStream[ChatCompletionChunk], grow: Callable[[
         BrokenOffError: the stream ended in the middle of an answer.
         openai.APIError: the endpoint said, in the stream, that it failed.
     """
-    import openai
-
     async with stream:
-        media_type = stream.response.headers.get("content-type", "")
-        if "text/event-stream" not in media_type:
+        if "text/event-stream" not in stream.response.headers.get("content-type", ""):
             return await _whole_answer(stream)
         parts = _Parts()
-        try:
-            async for chunk in stream:
-                if parts.add(chunk):
-                    grow(parts.written)
-        except (openai.OpenAIError, RagbraidError, ValueError, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the client lets what its transport raises through here
-            raise BrokenOffError(str(error) or type(error).__name__) from None
+        chunks = aiter(stream)
+        while (chunk := await _received(anext(chunks, None))) is not None:
+            if parts.add(chunk):
+                grow(parts.written)
     return parts.completion()
+
+
+async def _received(part: Awaitable[T]) -> T:
+    """Await a part of a stream; what the client's transport raises passes through the client unchanged here."""
+    import openai
+
+    try:
+        return await part
+    except (openai.OpenAIError, ValueError, TimeoutError):
+        raise
+    except Exception as error:  # noqa: BLE001 - which transport it is, and so what it raises, is the client's affair
+        raise BrokenOffError(str(error) or type(error).__name__) from None
 
 
 async def _whole_answer(stream: AsyncStream[ChatCompletionChunk]) -> Any:
     """Read the answer of an endpoint that takes no notice of `stream`: a completion, or whatever else it sent."""
     from openai.types.chat import ChatCompletion
 
-    raw = await stream.response.aread()
+    raw = await _received(stream.response.aread())
     try:
         body = json.loads(raw)
     except ValueError:

@@ -88,7 +88,10 @@ async def first_words(rounds: int) -> dict[str, float]:
     """Milliseconds until the first words of an answer are there: bare client, flow."""
     from openai import AsyncOpenAI
 
-    with tempfile.TemporaryDirectory() as folder, ScriptedLLM([Rule(reply=DRAFT, piece_seconds=PIECE_SECONDS)]) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ScriptedLLM([Rule(reply=DRAFT, piece_seconds=PIECE_SECONDS)]) as server,
+    ):
         place = Path(folder)
         (place / "ragbraid.toml").write_text(
             f'[resources.llm]\nuse = "openai.chat"\nmodel = "m"\nbase_url = "{server.base_url}"\n'

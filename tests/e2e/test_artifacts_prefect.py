@@ -111,6 +111,7 @@ def test_a_server_that_takes_no_artifacts_does_not_take_the_result_with_it(
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     from ragbraid.flows import prefect_artifacts
+    from ragbraid.flows.trace import Trace
 
     plan = (
         Project(tmp_path)
@@ -125,9 +126,9 @@ def test_a_server_that_takes_no_artifacts_does_not_take_the_result_with_it(
     logger.addHandler(caplog.handler)
     try:
         with temporary_settings({PREFECT_API_URL: f"{prefect_api.url}/not-there"}):
-            asyncio.run(prefect_artifacts.write_artifacts(plan, "x", uuid.uuid4()))
+            asyncio.run(prefect_artifacts.write_artifacts(plan, "x", Trace(), uuid.uuid4()))
         monkeypatch.setattr(prefect_artifacts, "MOST_SECONDS", 0.0)
-        asyncio.run(prefect_artifacts.write_artifacts(plan, "x", uuid.uuid4()))
+        asyncio.run(prefect_artifacts.write_artifacts(plan, "x", Trace(), uuid.uuid4()))
     finally:
         logger.removeHandler(caplog.handler)
     refused, late = dict.fromkeys(record.getMessage() for record in caplog.records if record.name == logger.name)

@@ -214,7 +214,7 @@ def test_nothing_is_registered_where_one_of_several_flows_is_wrong(project: Proj
     twin = project.folder / "twin.yaml"
     twin.write_text(Path(good.plan.file).read_text())
     refused(run_here("deploy", good.plan.file, twin, "--pool", pool), f"are both named `{good.name}`")
-    refused(run_here("deploy", good.plan.file, "--pool", "no-such"), "there is no work pool `no-such`", f"`{pool}`")
+    refused(run_here("deploy", good.plan.file, "--pool", "no-such"), "there is no work pool `no-such`; there are: `")
     refused(run_here("deploy", good.plan.file), "has no work pool to run in")
     refused(run_here("deploy", good.plan.file, "--pool", pool, "--cron", "often"), "`often` is no cron expression")
     wrong_zone = ("--cron", "0 3 * * *", "--timezone", "Europe/Pariss")

@@ -240,8 +240,8 @@ def test_a_schedule_follows_its_own_time_zone_wherever_it_was_deployed(project: 
             found = await client.read_deployment_by_name(f"{flow.name}/{flow.name}")
             for _ in range(300):
                 runs = await client.get_scheduled_flow_runs_for_deployments([found.id])
-                if runs:
-                    return [run.next_scheduled_start_time for run in runs]
+                if starts := [run.next_scheduled_start_time for run in runs if run.next_scheduled_start_time]:
+                    return list(starts)
                 await asyncio.sleep(0.2)
             raise AssertionError("the server plans no runs")
 

@@ -97,6 +97,18 @@ async def until(client: Any, run_id: Any, *names: str) -> Any:
     raise AssertionError(f"{found.state} is none of {names}")
 
 
+async def plan_runs(client: Any, deployment_id: Any, since: datetime, count: int) -> list[Any]:
+    """Have the server plan scheduled runs in the past, as it leaves them when nobody takes any; returns their ids."""
+    span = {"start_time": since.isoformat(), "end_time": (since + timedelta(days=1)).isoformat()}
+    before = {run.id for run in await client.read_flow_runs(limit=200)}
+    answer = await client._client.post(
+        f"/deployments/{deployment_id}/schedule", json={**span, "min_runs": count, "max_runs": count}
+    )
+    answer.raise_for_status()
+    planned = [run for run in await client.read_flow_runs(limit=200) if run.deployment_id == deployment_id]
+    return [run.id for run in planned if run.auto_scheduled and run.id not in before]
+
+
 def while_served(flows: Sequence[Flow], scenario: Scenario, before: Scenario | None = None) -> None:
     """Deploy flows, let `before` play, and then a scenario while they are served in this process."""
     from prefect.client.orchestration import get_client
@@ -124,8 +136,9 @@ def while_served(flows: Sequence[Flow], scenario: Scenario, before: Scenario | N
 
 
 def test_ingestions_into_one_knowledge_base_take_turns_and_queries_do_not_wait(folder: Path) -> None:
-    held, quick, query = flow_in(folder, HELD), flow_in(folder, INGEST), flow_in(folder, QUERY)
+    held, quick, query = flow_in(folder, HELD), flow_in(folder, INGEST, SCHEDULED), flow_in(folder, QUERY)
     nodes = module_of(held)
+    now = datetime.now(UTC)
 
     async def scenario(client: Any, ids: Sequence[Any]) -> None:
         first = await client.create_flow_run_from_deployment(ids[1])
@@ -140,9 +153,15 @@ def test_ingestions_into_one_knowledge_base_take_turns_and_queries_do_not_wait(f
         assert found.state.message == f"waits for the run `{name}` to finish, which writes the same knowledge base"
         asked = await client.create_flow_run_from_deployment(ids[2])
         await until(client, asked.id, "Completed")
+        [earlier] = await plan_runs(client, ids[1], now - timedelta(hours=4), 1)
+        await until(client, earlier, "AwaitingKnowledgeBase")
+        [later] = await plan_runs(client, ids[1], now - timedelta(hours=2), 1)
+        await until(client, later, "AwaitingKnowledgeBase")
+        assert (await until(client, earlier, "Cancelled")).state.message.startswith("missed: the run of ")
         nodes.RELEASE.set()
         assert (await until(client, holder.id, "Completed")).state.message == "1 added, 1 unchanged"
         assert (await until(client, waiting.id, "Completed")).state.message == "2 unchanged"
+        assert (await until(client, later, "Completed")).state.message == "2 unchanged"
 
     while_served([held, quick, query], scenario)
 
@@ -194,15 +213,7 @@ def test_of_missed_schedules_the_newest_run_stands_for_all_and_runs_of_people_ar
     now = datetime.now(UTC)
 
     async def before(client: Any, ids: Sequence[Any]) -> None:
-        # What the server's scheduler leaves when nobody takes runs for five hours.
-        span = {
-            "start_time": (now - timedelta(hours=5)).isoformat(),
-            "end_time": now.isoformat(),
-            "min_runs": 5,
-            "max_runs": 5,
-        }
-        answer = await client._client.post(f"/deployments/{ids[0]}/schedule", json=span)
-        answer.raise_for_status()
+        await plan_runs(client, ids[0], now - timedelta(hours=5), 5)
         await client.create_flow_run_from_deployment(
             ids[0], state=Scheduled(scheduled_time=now - timedelta(hours=4, minutes=30))
         )

@@ -213,6 +213,7 @@ def open_form(page: Any, served: Served, name: str) -> None:
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Custom run").click()
     page.get_by_text("Enforce Parameter Schema").wait_for()
+    page.get_by_role("button", name="Open menu").first.wait_for()  # every input has one, and is drawn a little later
 
 
 def begin(page: Any, served: Served, name: str, **fields: str) -> str:
@@ -254,6 +255,7 @@ def choose_from_menu(page: Any, item: str, confirm: str) -> None:
 def test_the_form_shows_what_every_input_is_and_refuses_a_wrong_value(page: Any, served: Served) -> None:
     open_form(page, served, "ask")
     assert "/v2/" in page.url  # the address that `serve` prints leads to the UI that the server offers first
+    page.get_by_text("where (Optional)").wait_for()
     form = page.locator("main").inner_text()
     shown = ["question", "top_k (Optional)", "style (Optional)", "strict (Optional)", "day (Optional)"]
     shown += ["tags (Optional)", "where (Optional)"]
