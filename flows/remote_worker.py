@@ -33,6 +33,7 @@ from ragbraid.registry.errors import RagbraidError, RunError, SettingsError
 
 _KEPT_FLOWS = 16
 _KEPT_SURROUNDINGS = 4
+_TICK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ async def _carry_out(ready: _Ready, path: str, errand: Errand, items: Sequence[A
     mine = (asyncio.get_running_loop(), task)
     _under_way.setdefault(errand.run_id, set()).add(mine)
     token = enter_step(StepContext())
+    ticking = asyncio.create_task(_tick()) if threading.current_thread() is threading.main_thread() else None
     try:
         with project_folder(ready.opened.flow.project.folder):
             await all_or_none([work() for _ in range(min(errand.at_once, len(items)))])
@@ -222,10 +224,18 @@ async def _carry_out(ready: _Ready, path: str, errand: Errand, items: Sequence[A
         report.error = _travelling(as_failure(error, path))
     finally:
         leave_step(token)
+        if ticking is not None:
+            ticking.cancel()
         _under_way[errand.run_id].discard(mine)
         if not _under_way[errand.run_id]:
             del _under_way[errand.run_id]
     return report
+
+
+async def _tick() -> None:
+    """Wake the loop now and then: Ray interrupts the main thread without a signal, which a loop at rest never notices."""
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
 
 
 def _packed_results(ready: _Ready, path: str, first: int, results: Sequence[tuple[Any, ...]]) -> bytes:

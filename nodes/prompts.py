@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
-
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
-from jinja2.meta import find_undeclared_variables
-from jinja2.sandbox import SandboxedEnvironment
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragbraid.registry.contracts import Hit
 from ragbraid.registry.errors import NodeInputError
 from ragbraid.registry.resources import Message
+
+if TYPE_CHECKING:  # importing it is a tenth of checking a small flow
+    from jinja2 import nodes
+    from jinja2.sandbox import SandboxedEnvironment
 
 Language = Literal["en", "zh"]
 
@@ -99,6 +99,9 @@ def check_template(text: str, variables: Sequence[str]) -> list[str]:
         text: the template.
         variables: the names that the node fills in.
     """
+    from jinja2 import TemplateSyntaxError, nodes
+    from jinja2.meta import find_undeclared_variables
+
     try:
         tree = _environment().parse(text)
     except TemplateSyntaxError as error:
@@ -129,6 +132,8 @@ def render_messages(template: str, default: str, values: Mapping[str, Any]) -> l
     Raises:
         NodeInputError: the template is wrong or fails on these values.
     """
+    from jinja2 import TemplateError
+
     problems = check_template(template, tuple(values))
     if problems:
         raise NodeInputError(" ".join(problems), kind="input", hint="correct the template that `prompt` names")
@@ -155,11 +160,16 @@ def _render(text: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 @cache
 def _environment() -> SandboxedEnvironment:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
+
     # Prompts are plain text for a model, not HTML: escaping would change what passages say.
     return SandboxedEnvironment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
 
 
 def _is_content(node: nodes.Node) -> bool:
+    from jinja2 import nodes
+
     if isinstance(node, nodes.Block):
         return False
     if isinstance(node, nodes.Output):

@@ -21,11 +21,8 @@ from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
 from ragbraid.registry.graph import GRAPH_CONTRACTS
 from ragbraid.registry.knowledge import KNOWLEDGE_CONTRACTS
-from ragbraid.registry.logic import LOGIC_CONTRACTS
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
-from ragbraid.registry.reasoning import REASONING_CONTRACTS
-from ragbraid.registry.reports import REPORT_CONTRACTS
 
 NODE_GROUP = "ragbraid.nodes"
 RESOURCE_GROUP = "ragbraid.resources"
@@ -42,10 +39,8 @@ class Catalogue:
             **CONTRACTS,
             **GRAPH_CONTRACTS,
             **KNOWLEDGE_CONTRACTS,
-            **LOGIC_CONTRACTS,
-            **REASONING_CONTRACTS,
-            **REPORT_CONTRACTS,
         }
+        self._has_method_types = False
         self._conversions: list[Conversion] = list(CONVERSIONS)
         self._families: dict[str, list[EntryPoint]] = {}
         self._resource_families: dict[str, list[EntryPoint]] = {}
@@ -94,6 +89,7 @@ class Catalogue:
         Raises:
             ContractError: another type bears the same name.
         """
+        self._load_method_types()
         other = self._types.get(cls.__name__)
         if other is not None and other is not cls:
             raise ContractError(f"type {cls.__name__} is declared twice: in {other.__module__} and {cls.__module__}")
@@ -145,6 +141,8 @@ class Catalogue:
     def find_type(self, name: str) -> Any | None:
         """Return the contract of a name, looking into plugins when it is none of ours."""
         if name not in self._types:
+            self._load_method_types()
+        if name not in self._types:
             self.load_all()
         return self._types.get(name)
 
@@ -180,6 +178,7 @@ class Catalogue:
 
     def types(self) -> dict[str, Any]:
         """Return every contract by name, plugins included."""
+        self._load_method_types()
         self.load_all()
         return dict(sorted(self._types.items()))
 
@@ -192,6 +191,17 @@ class Catalogue:
         for families in (self._families, self._resource_families):
             for family in list(families):
                 self._load(families, family)
+
+    def _load_method_types(self) -> None:
+        """Add the contracts of reasoning methods, which take long to import and which few flow files name."""
+        if self._has_method_types:
+            return
+        from ragbraid.registry.logic import LOGIC_CONTRACTS
+        from ragbraid.registry.reasoning import REASONING_CONTRACTS
+        from ragbraid.registry.reports import REPORT_CONTRACTS
+
+        self._types |= {**LOGIC_CONTRACTS, **REASONING_CONTRACTS, **REPORT_CONTRACTS}
+        self._has_method_types = True
 
     def _load(self, families: dict[str, list[EntryPoint]], family: str) -> None:
         with self._lock:

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,7 +18,7 @@ import pytest
 from cli_parts import run_here
 from prefect_parts import records_of, task_runs
 
-from ragbraid.flows.api import load
+from ragbraid.flows.api import Flow, load
 from ragbraid.flows.fleets import close_fleets, open_fleet
 from ragbraid.flows.runner import RunEvent
 from ragbraid.flows.scripted_llm import ScriptedLLM
@@ -505,7 +507,10 @@ def test_the_command_line_names_a_task_runner(project: Project, cluster: Cluster
 
 
 def test_a_failure_comes_back_as_it_was_raised(project: Project, cluster: Cluster) -> None:
-    flow = load(project.map_of("{use: mine.check, bad: [dot]}")).with_task_runner(cluster.runner)
+    _fails_as_it_was_raised(load(project.map_of("{use: mine.check, bad: [dot]}")).with_task_runner(cluster.runner))
+
+
+def _fails_as_it_was_raised(flow: Flow) -> None:
     with pytest.raises(NodeOutputError, match="dot is bad") as caught:
         flow.run(names=NAMES)
     assert caught.value.step == "m[4].it"
@@ -533,7 +538,12 @@ def test_a_limit_of_seconds_ends_what_runs_on_workers(project: Project, cluster:
 
 def test_cancelling_a_run_ends_its_items_on_the_workers(project: Project, cluster: Cluster) -> None:
     flow = load(project.map_of("{use: mine.wait}")).with_task_runner(cluster.runner)
+    _ends_its_items_when_it_is_cancelled(flow, project)
+    quick = load(project.map_of("{use: mine.check}")).with_task_runner(cluster.runner)
+    assert quick.run(names=["ada"]) == ["ADA"], "the workers are free"
 
+
+def _ends_its_items_when_it_is_cancelled(flow: Flow, project: Project) -> None:
     async def run_and_cancel() -> None:
         task = asyncio.create_task(flow.arun(names=NAMES))
         await asyncio.to_thread(project.wait_for, "waiting", 4)
@@ -544,8 +554,6 @@ def test_cancelling_a_run_ends_its_items_on_the_workers(project: Project, cluste
     asyncio.run(run_and_cancel())
     project.wait_for("ended", 4)
     assert len(project.lines("waiting")) == 4, "what had not begun does not begin"
-    quick = load(project.map_of("{use: mine.check}")).with_task_runner(cluster.runner)
-    assert quick.run(names=["ada"]) == ["ADA"], "the workers are free"
 
 
 def test_the_items_of_a_worker_that_is_killed_run_on_another(project: Project, cluster: Cluster) -> None:
@@ -602,3 +610,30 @@ def test_at_blocks_a_map_is_one_task_run_however_many_items_it_has(
 ) -> None:
     flow = load(project.map_of("{use: mine.check}")).with_task_runner(cluster.runner).with_visible("blocks")
     assert [record.name for record in task_runs(flow, 1, names=NAMES * 10)] == ["m"]
+
+
+# -- Ray ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(find_spec("prefect_ray") is None, reason="Ray is not installed: 240 MB, extra `ray`")
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_does_what_dask_does(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # its sockets need a short path
+    for name, value in {"RAY_TMPDIR": scratch, "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    try:
+        path = project.write(SHAPES["a loop inside, whose record is read and given"])
+        here, there = load(path).run_traced(names=NAMES), load(path).with_task_runner("ray").run_traced(names=NAMES)
+        assert _plain(there.outputs) == _plain(here.outputs)
+        assert sorted(paths_of(there.trace)) == sorted(paths_of(here.trace))
+        project.configure('[resources.reranker]\nuse = "mine.counted"')
+        assert load(project.map_of("{use: mine.rate}")).with_task_runner("ray").run(names=NAMES * 9) == [3.0] * 81
+        assert len(project.lines("opened")) == len(project.processes("opened")) <= 2
+        _fails_as_it_was_raised(load(project.map_of("{use: mine.check, bad: [dot]}")).with_task_runner("ray"))
+        flow = load(project.map_of("{use: mine.die}")).with_task_runner("ray")
+        assert flow.run(names=["a", "die", "c"]) == ["a", "die", "c"]
+        _ends_its_items_when_it_is_cancelled(load(project.map_of("{use: mine.wait}")).with_task_runner("ray"), project)
+    finally:
+        close_fleets()
+        shutil.rmtree(scratch)
