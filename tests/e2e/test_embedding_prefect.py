@@ -75,7 +75,7 @@ def test_leaving_a_stream_ends_the_flow_run_and_the_call_of_the_model(
         async with get_client() as client:
             (run,) = await client.read_flow_runs(flow_filter=FlowFilter(name=FlowFilterName(any_=[name])))
         assert run.state is not None
-        assert run.state.is_crashed()  # Prefect's word for a run whose process was told to stop
+        assert run.state.is_cancelled()  # Prefect's word for a run whose process was told to stop
 
     with answering(tmp_path, lambda _: Reply(DRAFT, before_piece=hold), name=name) as server:
         asyncio.run(leave(ragbraid.load(tmp_path / f"{name}.yaml")))
