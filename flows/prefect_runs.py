@@ -32,6 +32,7 @@ from prefect.utilities.engine import propose_state
 
 from ragbraid.dsl.plan import InputSpec
 from ragbraid.flows.loops import end_tasks
+from ragbraid.flows.memory import release_memory
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.secrets import redact
@@ -46,6 +47,9 @@ Job = tuple[str, Callable[[FlowRun], Awaitable[str]]]
 
 PATIENCE_SECONDS = 30.0
 """The longest pause between two attempts to reach an API that is away."""
+
+RELEASE_SECONDS = 30.0
+"""How often memory is given back at most, when no run is under way."""
 
 
 class FlowRuns:
@@ -62,6 +66,7 @@ class FlowRuns:
         self._poll_seconds = poll_seconds
         self._tell = tell
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
+        self._released = time.monotonic()
         self._ended_by: dict[UUID, str] = {}
         """Why a run was ended from outside, until it has ended."""
 
@@ -111,6 +116,9 @@ class FlowRuns:
     def _forget(self, run_id: UUID, _: asyncio.Task[None]) -> None:
         self._tasks.pop(run_id, None)
         self._ended_by.pop(run_id, None)
+        if not self._tasks and time.monotonic() - self._released > RELEASE_SECONDS:
+            self._released = time.monotonic()
+            release_memory()
 
     async def _carry_out(self, client: PrefectClient, run: FlowRun, find_job: Callable[[], Awaitable[Job]]) -> None:
         """Run one flow run to its end. Its failure is its own: it stands in its state and log."""
