@@ -13,8 +13,9 @@ from uuid import uuid4
 import distributed
 from prefect_dask import DaskTaskRunner
 
+from ragbraid.flows.fleets import ContentLostError
 from ragbraid.flows.remote_worker import end_errands
-from ragbraid.registry.errors import RagbraidError, RunError, ServiceError
+from ragbraid.registry.errors import RagbraidError, ServiceError
 
 _END_SECONDS = 5.0
 
@@ -89,7 +90,7 @@ class DaskFleet:
 
 def _failure(future: distributed.Future) -> RagbraidError:
     if future.status == "cancelled":
-        return RunError("it was cancelled on the Dask cluster, or what it needs was lost there", kind="unavailable")
+        return ContentLostError("it was cancelled on the Dask cluster, or what it needs was lost there")
     error = future.exception(timeout=_END_SECONDS)
     return _as_service_error(error)
 

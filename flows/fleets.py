@@ -21,6 +21,10 @@ START_SECONDS = 60.0
 """How long the first worker of a cluster may take to be there."""
 
 
+class ContentLostError(ServiceError):
+    """An errand could not begin or end because what it needs went with a worker that died: it can be sent again."""
+
+
 class Fleet(Protocol):
     """The processes of one task runner. Every method may block and is called from worker threads."""
 

@@ -30,6 +30,7 @@ from prefect.utilities.engine import propose_state
 
 from ragbraid.dsl.plan import InputSpec
 from ragbraid.flows.loops import end_tasks
+from ragbraid.flows.memory import release_memory
 from ragbraid.flows.prefect_api import api_failure, is_api_failure
 from ragbraid.flows.prefect_orphans import process_mark
 from ragbraid.flows.prefect_states import why_ended
@@ -47,6 +48,9 @@ Job = tuple[str, Callable[[FlowRun], Awaitable[str]]]
 PATIENCE_SECONDS = 30.0
 """The longest pause between two attempts to reach an API that is away."""
 
+RELEASE_SECONDS = 30.0
+"""How often memory is given back at most, when no run is under way."""
+
 
 class FlowRuns:
     """The flow runs that this process carries out, each in a task of its own on the running loop.
@@ -62,6 +66,7 @@ class FlowRuns:
         self._poll_seconds = poll_seconds
         self._tell = tell
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
+        self._released = time.monotonic()
         self._ended_by: dict[UUID, str] = {}
         """Why a run was ended from outside, until it has ended."""
 
@@ -111,6 +116,9 @@ class FlowRuns:
     def _forget(self, run_id: UUID, _: asyncio.Task[None]) -> None:
         self._tasks.pop(run_id, None)
         self._ended_by.pop(run_id, None)
+        if not self._tasks and time.monotonic() - self._released > RELEASE_SECONDS:
+            self._released = time.monotonic()
+            release_memory()
 
     async def _carry_out(self, client: PrefectClient, run: FlowRun, find_job: Callable[[], Awaitable[Job]]) -> None:
         """Run one flow run to its end. Its failure is its own: it stands in its state and log."""

@@ -24,7 +24,7 @@ from ragbraid.dsl.walk import branch_reads, map_steps
 from ragbraid.flows.blocks import all_or_none
 from ragbraid.flows.bundle import bundle_of
 from ragbraid.flows.cache import NoStableFormError, canonical
-from ragbraid.flows.fleets import START_SECONDS, Fleet, open_fleet
+from ragbraid.flows.fleets import START_SECONDS, ContentLostError, Fleet, open_fleet
 from ragbraid.flows.parcels import Outside, Parcels, outside_values
 from ragbraid.flows.remote_worker import Errand, ErrandReport, ItemReport, Surroundings, run_errand
 from ragbraid.flows.runner import RunEvent
@@ -48,6 +48,9 @@ MOST_ITEMS = 32
 
 ERRANDS_PER_SLOT = 4
 """Into how many errands the items of one slot are split, so that slots which are done early take over from others."""
+
+MOST_RESENDS = 3
+"""How often an errand is sent again because what it needs went with a worker that died."""
 
 WATCH_SECONDS = 5.0
 """How long nothing may come back before it is looked whether anybody is working."""
@@ -110,10 +113,11 @@ class RemoteMaps:
         outside = outside_values(branch_reads(block.planned.branch), frame)
         around = self._surroundings(block.planned, outside, entry.path)
         everywhere = len(items) > shares.size * slots
-        shared = await THREADS.call(partial(_by_reference, fleet, pickle.dumps(around), with_all=everywhere))
+        surroundings = pickle.dumps(around)
+        shared = await THREADS.call(partial(_by_reference, fleet, surroundings, with_all=everywhere))
         step = self._item_steps[around.map_number]
         prints = "" if run.executor is None else await THREADS.call(partial(_fingerprint, outside))
-        sent = _MapRun(fleet, self._parcels, self.place, items, run, entry, shared, step, prints)
+        sent = _MapRun(fleet, self._parcels, self.place, items, run, entry, surroundings, shared, step, prints)
         starts = iter(range(0, len(items), shares.size))
 
         async def work() -> None:
@@ -160,8 +164,10 @@ class _MapRun:
     items: Sequence[Any]
     run: Run
     entry: StepTrace
+    surroundings: bytes
+    """Pickled, see `ragbraid.flows.remote_worker.Surroundings`."""
     shared: Any
-    """The pickled surroundings, or what stands for them."""
+    """The surroundings, or what stands for them."""
     step: BlockStep
     """The map as an executor knows it when it executes an item."""
     prints: str
@@ -204,23 +210,47 @@ class _MapRun:
         except Exception as error:
             raise _cannot_travel(f"items {start + 1} to {start + len(items)}", path, error) from error
         errand = Errand(self.run_id, start, at_once, self.run.limits.remaining())
-        content = await THREADS.call(partial(_by_reference, self.fleet, packed, with_all=False))
-        sent = perf_counter() - trace.origin
-        submit = partial(self.fleet.submit, path, run_errand, self.shared, errand, content)
-        future = await THREADS.call(submit)
-        self.futures.append(future)
         try:
-            report: ErrandReport = pickle.loads(await self._wait(future))
+            sent, content = await self._submitted(errand, packed)
         except RagbraidError as error:
-            self.futures.remove(future)
             raise self._failure(start, len(items), error) from error
-        self.futures.remove(future)
+        report: ErrandReport = pickle.loads(content)
         began = max(sent, perf_counter() - trace.origin - report.seconds)
         self._take(start, report, began)
         if report.error is not None:
             raise report.error
         gave: Sequence[tuple[Any, ...]] = self.parcels.unpack(report.results)
         return gave
+
+    async def _submitted(self, errand: Errand, packed: bytes) -> tuple[float, bytes]:
+        """Have an errand carried out; return when it was sent and what came back.
+
+        What went with a worker that died is sent again, unless it is the connection that was lost.
+        """
+        for resends in range(MOST_RESENDS + 1):
+            shared = self.shared
+            items = await THREADS.call(partial(_by_reference, self.fleet, packed, with_all=False))
+            sent = perf_counter() - self.run.trace.origin
+            submit = partial(self.fleet.submit, self.entry.path, run_errand, shared, errand, items)
+            future = await THREADS.call(submit)
+            self.futures.append(future)
+            try:
+                content = await self._wait(future)
+            except ContentLostError:
+                self.futures.remove(future)
+                if resends == MOST_RESENDS or not await THREADS.call(self.fleet.is_alive):
+                    raise
+                if self.shared is shared:  # else another errand has seen to it
+                    self.shared = await THREADS.call(
+                        partial(_by_reference, self.fleet, self.surroundings, with_all=False)
+                    )
+            except RagbraidError:
+                self.futures.remove(future)
+                raise
+            else:
+                self.futures.remove(future)
+                return sent, content
+        raise AssertionError("the last attempt returns or raises")
 
     async def end(self) -> None:
         """Have the workers end what is under way; those that do not answer in time are left behind."""

@@ -119,7 +119,7 @@ async def wait(name: str) -> str:
 
 
 @node("mine.die", cacheable=False)
-def die(name: str, *, times: int = 1) -> str:
+def die(name: str, *, times: int = 1, heavy: object = None) -> str:
     """Take the whole process along, so many times."""
     if name == "die":
         log("deaths")
@@ -559,6 +559,25 @@ def _ends_its_items_when_it_is_cancelled(flow: Flow, project: Project) -> None:
 def test_the_items_of_a_worker_that_is_killed_run_on_another(project: Project, cluster: Cluster) -> None:
     flow = load(project.map_of("{use: mine.die}")).with_task_runner(cluster.runner)
     assert flow.run(names=["a", "die", "c"]) == ["a", "die", "c"]
+    assert len(project.lines("deaths")) == 2
+
+
+def test_a_large_value_that_dies_with_its_worker_does_not_leave_the_run_waiting(
+    project: Project, cluster: Cluster
+) -> None:
+    path = project.write("""
+        inputs: {names: {type: "list[str]"}}
+        outputs: $m
+        nodes:
+          heavy: {use: mine.weigh, size: 1000000}
+          m:
+            map:
+              over: {name: $names}
+              nodes: {it: {use: mine.die, heavy: $heavy}}
+              output: $it
+    """)
+    flow = load(path).with_task_runner(cluster.runner)
+    assert flow.run(names=["die"]) == ["die"]
     assert len(project.lines("deaths")) == 2
 
 
