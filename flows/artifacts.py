@@ -7,7 +7,7 @@ or models is shown as text, without secrets, and cut with a word about how much 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -47,16 +47,15 @@ class RunArtifact:
     description: str
 
 
-def artifacts_of(plan: Plan, outputs: Any) -> list[RunArtifact]:
-    """Return the artifacts of a finished run: the flow's drawing, then one for every output that a reader can use.
+def artifacts_of(plan: Plan, outputs: Mapping[str, Any]) -> list[RunArtifact]:
+    """Return the artifacts of a run that has ended: the flow's drawing, then one for every output that a reader can use.
 
     Args:
         plan: the flow that ran.
-        outputs: what it gave: one value, or a mapping by name where the plan has named outputs.
+        outputs: what it gave, by name; the one value of a flow without named outputs stands under the empty name.
     """
-    named = {"": outputs} if plan.single_output else outputs
     found = [_drawing(plan)]
-    for name, value in named.items():
+    for name, value in outputs.items():
         render = next((render for kind, render in _RENDERERS.items() if isinstance(value, kind)), None)
         if render is not None and len(found) <= MAX_OUTPUTS:
             found.append(render(plan, name, value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -13,6 +12,7 @@ from prefect.client.schemas.actions import ArtifactCreate
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.artifacts import RunArtifact, artifacts_of
+from ragbraid.flows.outcomes import reached_outputs
 from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_trace import write_trace
 from ragbraid.flows.trace import Trace
@@ -23,19 +23,20 @@ MOST_SECONDS = 10.0
 """How long writing may take before the run ends without what is not written; a lost server is retried for longer."""
 
 
-async def write_artifacts(plan: Plan, outputs: Any, trace: Trace, flow_run_id: UUID) -> None:
-    """Write what a finished run leaves for its reader; where that fails, the run's log says so and nothing else happens.
+async def write_artifacts(plan: Plan, trace: Trace, flow_run_id: UUID) -> None:
+    """Write what a run that has ended, well or not, leaves for its reader.
+
+    Where that fails, the run's log says so and nothing else happens: what became of the run is more important.
 
     Args:
         plan: the flow that ran.
-        outputs: what it gave.
-        trace: what its steps did.
+        trace: what its steps did and what it gave.
         flow_run_id: the run that the artifacts belong to.
     """
     try:
         async with asyncio.timeout(MOST_SECONDS), get_client() as client:
             # At once, since each is a request that the end of the run waits for.
-            found = artifacts_of(plan, outputs)
+            found = artifacts_of(plan, reached_outputs(plan, trace))
             writes = [client.create_artifact(_to_prefect(artifact, flow_run_id)) for artifact in found]
             ended = await asyncio.gather(*writes, write_trace(client, trace, flow_run_id), return_exceptions=True)
             if failure := next((each for each in ended if isinstance(each, BaseException)), None):
@@ -46,10 +47,9 @@ async def write_artifacts(plan: Plan, outputs: Any, trace: Trace, flow_run_id: U
             api_url(),
             MOST_SECONDS,
         )
-    except Exception as error:
-        if not is_api_failure(error):
-            raise
-        _logger.warning("the artifacts of the run could not be written: %s", api_failure(error, dispensable=False))
+    except Exception as error:  # noqa: BLE001 - it would take the place of the run's own end
+        reason = api_failure(error, dispensable=False) if is_api_failure(error) else f"{type(error).__name__}: {error}"
+        _logger.warning("the artifacts of the run could not be written: %s", reason)
 
 
 def _to_prefect(artifact: RunArtifact, flow_run_id: UUID) -> ArtifactCreate:

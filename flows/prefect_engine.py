@@ -38,7 +38,7 @@ from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_states import completed_run, failed_run, why_ended
 from ragbraid.flows.prefect_tasks import StepTasks
-from ragbraid.flows.prefect_trace import CANCELLED_SECONDS, FAILED_SECONDS, OUR_TAG, leave_trace
+from ragbraid.flows.prefect_trace import OUR_TAG, leave_trace
 from ragbraid.flows.prefect_turns import turn_of
 from ragbraid.flows.run_names import run_name
 from ragbraid.flows.runner import Listener, RunResult
@@ -215,18 +215,18 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
     except RagbraidError as error:
         delivery.failure = error
         await naming
-        await leave_trace(trace, context.flow_run.id, FAILED_SECONDS)
+        await write_artifacts(plan, trace, context.flow_run.id)
         raise
     except BaseException:
         naming.cancel()
-        await leave_trace(trace, context.flow_run.id, CANCELLED_SECONDS)
+        await leave_trace(trace, context.flow_run.id)
         raise
     finally:
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
     await naming
-    await write_artifacts(plan, delivery.result.outputs, trace, context.flow_run.id)
+    await write_artifacts(plan, trace, context.flow_run.id)
     return completed_run(delivery.result.outputs, trace)
 
 
@@ -264,7 +264,9 @@ async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any
     try:
         async with get_client() as client:
             await client.update_flow_run(run.id, **changes)
-    except API_FAILURES as error:
+    except Exception as error:
+        if not is_api_failure(error):
+            raise
         _logger.warning("the run could not be named and tagged with its version: %s", api_failure(error))
     else:
         run.name = name or run.name

@@ -27,9 +27,8 @@ _logger = logging.getLogger(__name__)
 OUR_TAG = "ragbraid"
 """The tag of every run of a flow of ours, by which they are found among others."""
 
-FAILED_SECONDS = 10.0
-CANCELLED_SECONDS = 1.5
-"""How long writing may hold up the end of a run that failed, and of one that is to stop at once."""
+MOST_SECONDS = 1.5
+"""How long writing may hold up the end of a run that is to stop at once."""
 
 _TYPE = "result"
 _MARK = {"ragbraid": "trace"}
@@ -54,15 +53,15 @@ async def write_trace(client: PrefectClient, trace: Trace, flow_run_id: UUID) ->
     )
 
 
-async def leave_trace(trace: Trace, flow_run_id: UUID, seconds: float) -> None:
-    """Write the trace of a run that has not come to its end; being cancelled does not stop it.
+async def leave_trace(trace: Trace, flow_run_id: UUID) -> None:
+    """Write the trace of a run that was cancelled; being cancelled does not stop the writing.
 
     Where it cannot be written in time, the run's log says so: whatever ended the run is more important.
 
     Raises:
         asyncio.CancelledError: the caller was cancelled meanwhile.
     """
-    writing = asyncio.create_task(_write_in_time(trace, flow_run_id, seconds))
+    writing = asyncio.create_task(_write_in_time(trace, flow_run_id))
     cancelled = None
     while not writing.done():
         try:
@@ -95,12 +94,14 @@ async def read_trace_of(client: PrefectClient, flow_run_id: UUID) -> RunRecord |
     return None
 
 
-async def _write_in_time(trace: Trace, flow_run_id: UUID, seconds: float) -> None:
+async def _write_in_time(trace: Trace, flow_run_id: UUID) -> None:
     try:
-        async with asyncio.timeout(seconds), get_client() as client:
+        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
             await write_trace(client, trace, flow_run_id)
     except TimeoutError:
-        _logger.warning("the trace could not be written: the Prefect API at %s took more than %g s", api_url(), seconds)
+        _logger.warning(
+            "the trace could not be written: the Prefect API at %s took more than %g s", api_url(), MOST_SECONDS
+        )
     except Exception as error:  # noqa: BLE001 - it would take the place of what ended the run
         reason = api_failure(error, dispensable=False) if is_api_failure(error) else f"{type(error).__name__}: {error}"
         _logger.warning("the trace could not be written: %s", reason)

@@ -17,6 +17,7 @@ from prefect_parts import Project
 
 from ragbraid.flows.api import Flow, load
 from ragbraid.flows.resources import shared_pool
+from ragbraid.registry.contracts import Ranking
 
 # Prefect's engine asks for the default result storage with a client that it does not close.
 pytestmark = [pytest.mark.prefect, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
@@ -34,10 +35,11 @@ async def run_and_read(flow: Flow, **inputs: Any) -> tuple[Any, dict[str, Any]]:
     from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 
     state: Any = await flow.prefect(**inputs, return_state=True)
-    output = await state.aresult()
+    output = await state.aresult(raise_on_failure=False)
     only = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[state.state_details.flow_run_id]))
     async with get_client() as client:
-        found = [each for each in await client.read_artifacts(artifact_filter=only) if each.type != "result"]
+        # What Prefect keeps of results, and our trace, have no key: its pages do not show them.
+        found = [each for each in await client.read_artifacts(artifact_filter=only) if each.key is not None]
     assert len({each.key for each in found}) == len(found)
     return output, {each.key: each for each in found}
 
@@ -104,6 +106,19 @@ def test_an_ingestion_is_an_artifact_beside_its_progress(tmp_path: Path, prefect
     assert "ingest-drawing" in found
 
 
+def test_a_run_that_failed_shows_what_it_reached(tmp_path: Path, prefect_api: Any) -> None:
+    flow = Project(tmp_path).flow("""
+        inputs: {text: str, ranking: Ranking}
+        nodes:
+          found: {use: rank.top_k, k: 3, ensure: "${ out | length > 0 }"}
+          never: {use: mine.tag, text: "${ text ~ (found | length) }"}
+        outputs: {found: $found, never: $never}
+    """)
+    error, found = asyncio.run(run_and_read(flow, text="a", ranking=Ranking(hits=())))
+    assert "does not keep `ensure:" in str(error)
+    assert set(found) == {f"{flow.name.replace('_', '-')}-{kind}" for kind in ("drawing", "found-ranking")}
+
+
 def test_a_server_that_takes_no_artifacts_does_not_take_the_result_with_it(
     tmp_path: Path, prefect_api: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,9 +141,9 @@ def test_a_server_that_takes_no_artifacts_does_not_take_the_result_with_it(
     logger.addHandler(caplog.handler)
     try:
         with temporary_settings({PREFECT_API_URL: f"{prefect_api.url}/not-there"}):
-            asyncio.run(prefect_artifacts.write_artifacts(plan, "x", Trace(), uuid.uuid4()))
+            asyncio.run(prefect_artifacts.write_artifacts(plan, Trace(), uuid.uuid4()))
         monkeypatch.setattr(prefect_artifacts, "MOST_SECONDS", 0.0)
-        asyncio.run(prefect_artifacts.write_artifacts(plan, "x", Trace(), uuid.uuid4()))
+        asyncio.run(prefect_artifacts.write_artifacts(plan, Trace(), uuid.uuid4()))
     finally:
         logger.removeHandler(caplog.handler)
     refused, late = dict.fromkeys(record.getMessage() for record in caplog.records if record.name == logger.name)

@@ -126,7 +126,7 @@ def test_at_flow_nothing_is_a_task_run_and_every_level_gives_the_same_answer_and
     for visible in ("blocks", "flow"):
         result = flow.with_visible(visible).run_traced({"text": "a"}, engine="prefect")
         assert result.outputs == inline.outputs
-        assert [(s.path, s.notes) for s in result.trace.steps] == [(s.path, s.notes) for s in inline.trace.steps]
+        assert {s.path: s.notes for s in result.trace.steps} == {s.path: s.notes for s in inline.trace.steps}
 
 
 def test_at_blocks_a_retried_flow_run_repeats_no_finished_block(project: Project) -> None:

@@ -37,7 +37,7 @@ def plan_of(folder: Path, outputs: str = "$cut", name: str = "My_flow") -> Plan:
 
 
 def only(plan: Plan, output: Any) -> RunArtifact:
-    drawing, artifact = artifacts_of(plan, output)
+    drawing, artifact = artifacts_of(plan, {"": output})
     assert drawing.key == "my-flow-drawing"
     return artifact
 
@@ -165,7 +165,7 @@ def test_an_ingestion_has_totals_and_a_line_per_source_with_the_failures_first(t
 
 def test_the_drawing_is_a_mermaid_block(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    (drawing,) = artifacts_of(plan, "a text is no artifact")
+    (drawing,) = artifacts_of(plan, {"": "a text is no artifact"})
     assert drawing.description == f"Drawing of `My_flow`, version {plan.hash[:12]}"
     lines = str(drawing.content).splitlines()
     assert (lines[0], lines[1], lines[-1]) == ("```mermaid", "flowchart LR", "```")
@@ -312,7 +312,7 @@ def test_sizes_are_bounded_and_what_is_cut_is_said(tmp_path: Path) -> None:
 
 def test_a_drawing_that_is_too_large_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragbraid.flows.artifacts.MAX_DRAWING", 10)
-    (drawing,) = artifacts_of(plan_of(tmp_path), None)
+    (drawing,) = artifacts_of(plan_of(tmp_path), {})
     assert "`ragbraid graph` draws it" in drawing.content
 
 
