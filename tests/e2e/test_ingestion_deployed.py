@@ -244,7 +244,9 @@ def test_of_missed_schedules_the_newest_run_stands_for_all_and_runs_of_people_ar
     while_served([flow], scenario, before)
 
 
-def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: Path) -> None:
+def test_the_example_reports_each_source_and_fails_only_where_it_shall(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, LogFilter, LogFilterFlowRunId
 
     name = f"sync_{uuid.uuid4().hex[:8]}"
@@ -282,6 +284,7 @@ def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: P
             assert line in history[1].data
 
     while_served([flow], scenario)
+    assert capfd.readouterr().err.count("- failed: bad.md") == 1
 
 
 def test_an_ingestion_that_fails_or_is_late_calls_a_webhook(folder: Path, prefect_api: Any, tmp_path: Path) -> None:
