@@ -157,7 +157,7 @@ def _row(node: StepNode, prices: Prices | None) -> tuple[str, ...]:
     return (
         step.path,
         step.node,
-        step.status,
+        "cancelled" if step.error is not None and step.error.kind == "cancelled" else step.status,
         seconds_text(step.started),
         "-" if step.ended is None else seconds_text(max(step.ended - step.started, 0)),
         f"{usage.llm_calls:,}",

@@ -1,15 +1,14 @@
-"""What became of a run: in one line for the list of runs, and the outputs that it reached."""
+"""What became of a run in one line, for the list of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ragbraid.dsl.plan import Plan, SlotRef
-from ragbraid.flows.trace import Trace
 from ragbraid.registry.contracts import IndexReport
 
 _COUNTS = ("added", "updated", "unchanged", "deleted", "failed")
+_MOST_NAMED = 3
 
 
 def outcome_of(outputs: Any) -> str | None:
@@ -18,27 +17,35 @@ def outcome_of(outputs: Any) -> str | None:
     Args:
         outputs: what the flow gave: one value, or a mapping by name.
     """
-    named = outputs if isinstance(outputs, Mapping) else {"": outputs}
-    reports = {name: value for name, value in named.items() if isinstance(value, IndexReport)}
+    reports = _reports(outputs)
     lines = [f"{name}: {_totals(report)}" if len(reports) > 1 else _totals(report) for name, report in reports.items()]
     return "; ".join(lines) or None
 
 
-def reached_outputs(plan: Plan, trace: Trace) -> dict[str, Any]:
-    """Return by name what a run has given; of one that failed, the outputs that it reached.
+def failures_of(outputs: Any, limit: int) -> list[str]:
+    """Return a line `bad.pdf: why` for every source that the ingestions among a flow's outputs could not read.
 
-    An output that is what a step gave counts also where the step failed by its `ensure`: an ingestion in which too many
-    sources failed has a report, and it says which.
+    Args:
+        outputs: what the flow gave: one value, or a mapping by name.
+        limit: lines at most; one more says how many are left out.
     """
-    reached = dict(trace.outputs)
-    paths = {step.slot: step.path for step in plan.body.steps}
-    for name, value in plan.outputs:
-        if name in reached or not isinstance(value, SlotRef) or value.path or value.slot not in paths:
-            continue
-        entry = next((entry for entry in reversed(trace.steps) if entry.path == paths[value.slot]), None)
-        if entry is not None and entry.output is not None:
-            reached[name] = entry.output
-    return reached
+    told = [
+        f"{source.source}: {source.reason or 'it could not be read'}"
+        for report in _reports(outputs).values()
+        for source in report.sources
+        if source.status == "failed"
+    ]
+    return told if len(told) <= limit else [*told[:limit], f"and {len(told) - limit:,} more"]
+
+
+def refused_outcome(value: Any) -> str | None:
+    """Return what an ingestion did and which sources it could not read, for the sentence that refuses its report."""
+    return "; ".join([_totals(value), *failures_of(value, _MOST_NAMED)]) if isinstance(value, IndexReport) else None
+
+
+def _reports(outputs: Any) -> dict[str, IndexReport]:
+    named = outputs if isinstance(outputs, Mapping) else {"": outputs}
+    return {name: value for name, value in named.items() if isinstance(value, IndexReport)}
 
 
 def _totals(report: IndexReport) -> str:

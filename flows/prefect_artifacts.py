@@ -12,9 +12,9 @@ from prefect.client.schemas.actions import ArtifactCreate
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.artifacts import RunArtifact, artifacts_of
-from ragbraid.flows.outcomes import reached_outputs
 from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
 from ragbraid.flows.prefect_trace import write_trace
+from ragbraid.flows.reached import reached_outputs
 from ragbraid.flows.trace import Trace
 
 _logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
+from prefect.logging.handlers import PrefectConsoleHandler
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.dsl.walk import node_steps
@@ -32,6 +33,15 @@ class RunLogHandler(logging.Handler):
         except MissingContextError:
             return
         logger.log(record.levelno, "%s", redact(record.getMessage()), exc_info=record.exc_info)
+        setattr(record, _HANDED_ON, True)
+
+
+_HANDED_ON = "ragbraid_handed_on"
+
+
+def _is_not_handed_on(record: logging.LogRecord) -> bool:
+    """Keep a record off the console that stands there already, as the run's own."""
+    return not hasattr(record, _HANDED_ON)
 
 
 _NOT_KEPT = "An error was encountered while committing transaction"
@@ -77,6 +87,9 @@ def forward_node_logs(plan: Plan) -> None:
             logger.addHandler(_handler)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            handler.addFilter(_is_not_handed_on)
     log_errors_as_sentences()
 
 

@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import State
 from prefect.results import get_result_store
 from prefect.states import Completed, Failed
 
-from ragbraid.flows.outcomes import outcome_of
+from ragbraid.flows.outcomes import failures_of, outcome_of
 from ragbraid.flows.secrets import redact, redacted
 from ragbraid.flows.trace import StepTrace, Trace
 from ragbraid.registry.errors import RagbraidError, RunError
@@ -24,6 +24,8 @@ _logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 5
 """How many steps a state names that gave less than was asked for."""
+_MOST_LOGGED = 20
+"""How many sources that failed are logged; the artifact has more."""
 
 
 why_ended: ContextVar[Callable[[], str | None]] = ContextVar("ragbraid_why_ended", default=lambda: None)
@@ -68,6 +70,8 @@ def completed_run(outputs: Any, trace: Trace) -> Any:
 
     The name of the state stays `Completed`: Prefect's automations wait for the events that bear that name.
     """
+    for told in failures_of(outputs, _MOST_LOGGED):
+        _logger.warning("failed: %s", redact(told))
     outcome, degraded = outcome_of(outputs), _degraded(trace)
     message = "; ".join(filter(None, (outcome, degraded)))
     return Completed(message=message, data=outputs) if message else outputs

@@ -16,6 +16,7 @@ from ragbraid.flows.compiled import AnyCompiled, CompiledBlock, CompiledBody, Co
 from ragbraid.flows.frames import Frame
 from ragbraid.flows.inline import ThreadCall, as_failure
 from ragbraid.flows.limits import RunLimits
+from ragbraid.flows.outcomes import refused_outcome
 from ragbraid.flows.policies import CachedResult, with_retries
 from ragbraid.flows.runner import Listener, MapRunner, ResourceLookup, RunEvent, StepExecutor
 from ragbraid.flows.threads import THREADS
@@ -277,7 +278,11 @@ def _ensured(step: AnyCompiled, entry: StepTrace, frame: Frame, value: Any) -> A
     entry.output = value
     if step.ensure is not None and not step.ensure(frame, value):
         condition = "" if step.policy.ensure is None else step.policy.ensure.text
-        raise NodeOutputError(f"what `{entry.path}` gave does not keep `ensure: {condition}`", step=entry.path)
+        told = refused_outcome(value)
+        raise NodeOutputError(
+            f"what `{entry.path}` gave does not keep `ensure: {condition}`" + (f": {told}" if told else ""),
+            step=entry.path,
+        )
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 import subprocess
 import sys
 import uuid
@@ -243,8 +244,10 @@ def test_of_missed_schedules_the_newest_run_stands_for_all_and_runs_of_people_ar
     while_served([flow], scenario, before)
 
 
-def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: Path) -> None:
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+def test_the_example_reports_each_source_and_fails_only_where_it_shall(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, LogFilter, LogFilterFlowRunId
 
     name = f"sync_{uuid.uuid4().hex[:8]}"
     text = (EXAMPLES / "sync.yaml").read_text().replace("name: sync", f"name: {name}")
@@ -255,8 +258,10 @@ def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: P
     async def scenario(client: Any, ids: Sequence[Any]) -> None:
         async def run(**inputs: Any) -> Any:
             made = await client.create_flow_run_from_deployment(ids[0], parameters=inputs)
+            made_ids.append(made.id)
             return (await until(client, made.id, "Completed", "Failed")).state
 
+        made_ids: list[Any] = []
         assert (await run()).message == "2 added"
         (folder / "docs/pump.md").unlink()
         (folder / "docs/gate.md").write_text("# Gate\n\nThe gate closes at ten.\n")
@@ -264,10 +269,14 @@ def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: P
         (folder / "docs/bad.md").write_bytes(b"\0")
         assert (await run()).message == "1 added, 1 updated, 1 deleted, 1 failed"
         failed = await run(allowed_failures=0)
-        assert (failed.name, "does not keep `ensure: ${ out.failed <= allowed_failures }`" in failed.message) == (
-            "Failed",
-            True,
+        refused = (
+            "does not keep `ensure: ${ out.failed <= allowed_failures }`: 2 unchanged, 1 failed; bad.md: It is a binary"
         )
+        assert (failed.name, refused in failed.message) == ("Failed", True), failed.message
+        logged = await client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=made_ids)))
+        assert [line.message for line in logged if line.level == logging.WARNING] == [
+            "failed: bad.md: It is a binary file (it holds NUL bytes)."
+        ]
         key = ArtifactFilter(key=ArtifactFilterKey(any_=[f"{name.replace('_', '-')}-ingestion"]))
         history = sorted(await client.read_artifacts(artifact_filter=key), key=lambda each: each.created)
         assert len(history) == 2
@@ -275,6 +284,7 @@ def test_the_example_reports_each_source_and_fails_only_where_it_shall(folder: P
             assert line in history[1].data
 
     while_served([flow], scenario)
+    assert capfd.readouterr().err.count("- failed: bad.md") == 1
 
 
 def test_an_ingestion_that_fails_or_is_late_calls_a_webhook(folder: Path, prefect_api: Any, tmp_path: Path) -> None:

@@ -1,48 +1,30 @@
-"""What a run reached, also where it failed."""
-
 from __future__ import annotations
 
-from pathlib import Path
-
-from ragbraid.flows.api import load
-from ragbraid.flows.outcomes import reached_outputs
-from ragbraid.flows.trace import Trace
-from ragbraid.registry.contracts import Ranking
-from ragbraid.registry.errors import RagbraidError
-
-FLOW = """
-ragbraid: 1
-name: f
-inputs: {{ranking: Ranking}}
-nodes:
-  first: {{use: rank.top_k, k: 2}}
-  second: {{use: rank.top_k, k: 1, ranking: $first{ensure}}}
-  third: {{use: rank.top_k, k: 1, ranking: $second}}
-outputs: {{first: $first, second: $second, size: "${{ second | length }}", third: $third}}
-"""
+from ragbraid.flows.outcomes import failures_of, outcome_of, refused_outcome
+from ragbraid.registry.contracts import IndexReport, SourceReport
 
 
-def run(folder: Path, ensure: str) -> dict[str, object]:
-    path = folder / "f.yaml"
-    path.write_text(FLOW.format(ensure=ensure))
-    flow, trace = load(path), Trace()
-    try:
-        flow.run_traced({"ranking": Ranking(hits=())}, trace=trace)
-    except RagbraidError:
-        assert ensure
-    return reached_outputs(flow.plan, trace)
+def report(*reasons: str | None) -> IndexReport:
+    failed = (SourceReport(source=f"{index}.pdf", status="failed", reason=why) for index, why in enumerate(reasons))
+    kept = SourceReport(source="kept.md", status="unchanged", reason="it holds no text")
+    return IndexReport(knowledge_base="kb", generation=2, sources=(kept, *failed), unchanged=1, failed=len(reasons))
 
 
-def test_of_a_run_that_failed_by_ensure_the_output_that_was_refused_is_reached(tmp_path: Path) -> None:
-    reached = run(tmp_path, ', ensure: "${ out | length > 0 }"')
-    assert set(reached) == {"first", "second"}
-    assert isinstance(reached["second"], Ranking)
+def test_the_outcome_has_the_totals_of_every_report_and_none_of_anything_else() -> None:
+    assert outcome_of(report("it is damaged")) == "1 unchanged, 1 failed"
+    assert outcome_of({"a": report(), "b": report(None), "c": 3}) == "a: 1 unchanged; b: 1 unchanged, 1 failed"
+    assert outcome_of({"c": 3}) is None
 
 
-def test_a_run_that_is_done_has_reached_everything(tmp_path: Path) -> None:
-    assert set(run(tmp_path, "")) == {"first", "second", "size", "third"}
+def test_every_source_that_failed_is_told_with_its_reason_up_to_the_limit() -> None:
+    assert failures_of({"a": report("it is damaged"), "b": report(None)}, 5) == [
+        "0.pdf: it is damaged",
+        "0.pdf: it could not be read",
+    ]
+    assert failures_of(report("a", "b", "c"), 2) == ["0.pdf: a", "1.pdf: b", "and 1 more"]
+    assert failures_of(report(), 2) == failures_of("text", 2) == []
 
 
-def test_a_run_that_never_began_has_reached_nothing(tmp_path: Path) -> None:
-    (tmp_path / "f.yaml").write_text(FLOW.format(ensure=""))
-    assert reached_outputs(load(tmp_path / "f.yaml").plan, Trace()) == {}
+def test_a_report_that_is_refused_says_what_failed() -> None:
+    assert refused_outcome(report("it is damaged")) == "1 unchanged, 1 failed; 0.pdf: it is damaged"
+    assert refused_outcome([1]) is None
