@@ -12,7 +12,7 @@ def dev() -> None:
     """Tools for authors: test a flow against a model that says what you want it to say."""
 
 
-@dev.command()
+@dev.command(short_help="Serve a scripted model that speaks OpenAI's API.")
 @click.option("--rules", type=click.Path(path_type=Path), help="YAML or JSON file of rules, tried in order.")
 @click.option("--replay", type=click.Path(path_type=Path), help="Answer from a recording where no rule does.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write every answered chat to a file, for --replay.")
@@ -25,11 +25,12 @@ def llm(rules: Path | None, replay: Path | None, record: Path | None, port: int)
     A file of rules is a list such as
 
     \b
-      - {user: "annual leave", reply: "28 days [1]."}
+      - {user: "annual leave", json: {answer: "28 days [1]."}}
       - {user: "hotel", fault: rate_limit, retry_after: 2}
       - {reply: "I do not know."}
 
-    where `user` and `system` are regular expressions. Bind it in ragbraid.toml with `use = "openai.chat"`,
+    where `user` and `system` are regular expressions; `reply` is text as it stands, `json` fills the form that a node
+    asks for. Bind it in ragbraid.toml with `use = "openai.chat"`,
     `base_url = "http://127.0.0.1:8089/v1"` and `model = "scripted"`.
     """
     from ragbraid.flows.scripted_llm import serve_forever

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _MAX_NAME = 60
-_MAX_SENTENCE = 160
+_MAX_SENTENCE = 400
 _MAX_MESSAGE = 100_000
 _SHORTEST_ID = 8
 _PREFECTS_WORDS = re.compile(r"^(Flow|Task) run encountered an exception:? (\w+: )?")

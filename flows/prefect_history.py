@@ -53,6 +53,8 @@ MOST_SEARCHED = 2_000
 _LATEST = "latest"
 _CLOCK_SECONDS = 5
 """How far the server's clock may be ahead of ours."""
+_SOON = 20
+"""How many runs a schedule may have planned for that time; they are read and not listed."""
 
 _MOST_CANDIDATES = 10
 
@@ -233,7 +235,9 @@ async def _read_runs(
     tags: FlowRunFilterTags | None = None,
 ) -> list[FlowRun]:
     names = [STATES[state] for state in query.states]
-    before = None if query.states else datetime.now(UTC) + timedelta(seconds=_CLOCK_SECONDS)
+    now = datetime.now(UTC)
+    before = None if query.states else now + timedelta(seconds=_CLOCK_SECONDS)
+    most = query.limit if query.states else query.limit + _SOON
     only = FlowRunFilter(
         deployment_id=deployment_id,
         tags=tags,
@@ -247,11 +251,18 @@ async def _read_runs(
             flow_filter=flows,
             flow_run_filter=only,
             sort=FlowRunSort.START_TIME_DESC,
-            limit=min(PAGE, query.limit - offset),
+            limit=min(PAGE, most - offset),
             offset=offset,
         )
 
-    return [run async for run in pages(read, query.limit)]
+    found = [run async for run in pages(read, most)]
+    return [run for run in found if query.states or not is_only_planned(run, now)][: query.limit]
+
+
+def is_only_planned(run: FlowRun, now: datetime) -> bool:
+    """Return whether a schedule has planned a run that is not due yet."""
+    due = run.expected_start_time
+    return run.auto_scheduled and run.start_time is None and due is not None and due > now
 
 
 async def _our_deployments(client: PrefectClient) -> AsyncIterator[UUID]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from hashlib import sha256
@@ -63,11 +63,15 @@ _held: ContextVar[frozenset[str]] = ContextVar("ragbraid_turns", default=frozens
 
 
 @asynccontextmanager
-async def turn_of(flow: Flow) -> AsyncIterator[State[Any] | None]:
+async def turn_of(flow: Flow, present: Callable[[], Awaitable[None]]) -> AsyncIterator[State[Any] | None]:
     """Wait until the current flow run may begin; yields None, or the state in which it ends without having begun.
 
     A scheduled run for which a later one stands ends at once, also where that came due while it waited. A run that
     writes a knowledge base waits until no other does; its state and log say for whom.
+
+    Args:
+        flow: the flow that is run.
+        present: gives the run its name and tags; called where it has to wait, since it is listed by them.
     """
     context = FlowRunContext.get()
     run = None if context is None else context.flow_run
@@ -82,7 +86,7 @@ async def turn_of(flow: Flow) -> AsyncIterator[State[Any] | None]:
     if not names:
         yield None
         return
-    async with _slots(names, run, planned=planned) as missed:
+    async with _slots(names, run, present, planned=planned) as missed:
         if missed is not None:
             yield Cancelled(message=missed)
             return
@@ -120,7 +124,9 @@ def limit_name(flow: Flow, name: str) -> str:
 
 
 @asynccontextmanager
-async def _slots(names: list[str], run: FlowRun, *, planned: bool) -> AsyncIterator[str | None]:
+async def _slots(
+    names: list[str], run: FlowRun, present: Callable[[], Awaitable[None]], *, planned: bool
+) -> AsyncIterator[str | None]:
     """Hold a slot of every limit; yields a sentence, and holds none, where a later run came to stand for this one.
 
     An API that cannot give slots does not keep the run from going on: the knowledge base itself refuses a second
@@ -128,7 +134,7 @@ async def _slots(names: list[str], run: FlowRun, *, planned: bool) -> AsyncItera
     """
     async with get_client() as client:
         try:
-            taken = await _acquire(client, names, run, planned=planned)
+            taken = await _acquire(client, names, run, present, planned=planned)
         except Exception as error:
             if not is_api_failure(error):
                 raise
@@ -148,7 +154,9 @@ async def _slots(names: list[str], run: FlowRun, *, planned: bool) -> AsyncItera
             await _release(client, taken)
 
 
-async def _acquire(client: PrefectClient, names: list[str], run: FlowRun, *, planned: bool) -> UUID | str:
+async def _acquire(
+    client: PrefectClient, names: list[str], run: FlowRun, present: Callable[[], Awaitable[None]], *, planned: bool
+) -> UUID | str:
     """Wait for a slot of every limit; returns their lease, or why the run need not wait any longer."""
     await _make_limits(client, names)
     told = ""
@@ -175,6 +183,8 @@ async def _acquire(client: PrefectClient, names: list[str], run: FlowRun, *, pla
             return missed
         holder = await _holder(client, names, run)
         if holder != told:
+            if not told:
+                await present()
             told = holder
             sentence = f"waits for {holder} to finish, which writes the same knowledge base"
             get_run_logger().info("%s", sentence)

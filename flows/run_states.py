@@ -11,6 +11,8 @@ STATES = {
     "suspended": "Suspended",
     "retrying": "Retrying",
     "awaiting-retry": "AwaitingRetry",
+    "awaiting-knowledge-base": "AwaitingKnowledgeBase",
+    "awaiting-concurrency-slot": "AwaitingConcurrencySlot",
     "completed": "Completed",
     "failed": "Failed",
     "timed-out": "TimedOut",

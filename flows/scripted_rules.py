@@ -183,7 +183,11 @@ def _rule(path: Path, number: int, item: Any) -> Rule:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"Rule {number} of {path} is wrong: {f'`{place}`: ' if place else ''}{reason}.") from None
+        known = [field.alias or name for name, field in Rule.model_fields.items()]
+        hint = f"a rule may have {', '.join(known)}" if first["type"] == "extra_forbidden" else None
+        raise SettingsError(
+            f"Rule {number} of {path} is wrong: {f'`{place}`: ' if place else ''}{reason}.", hint=hint
+        ) from None
 
 
 class Recording:

@@ -78,6 +78,7 @@ async def ask_stream(flow: Flow, inputs: Inputs) -> AsyncIterator[ServerSentEven
             async for event in events:
                 yield as_server_sent_event(event)
         except ragbraid.RagbraidError as error:
+            log(error)
             yield ServerSentEvent(event="error", data=sentence_of(error))
 
 
@@ -96,10 +97,15 @@ def sentence_of(error: ragbraid.RagbraidError) -> dict[str, Any]:
     return {"error": str(error), "kind": getattr(error, "kind", "settings"), "step": getattr(error, "step", None)}
 
 
-async def say_what_failed(_: Request, error: Exception) -> JSONResponse:
-    """Answer a failure with its sentence; its hint is for those who run the service."""
-    assert isinstance(error, ragbraid.RagbraidError)
+def log(error: ragbraid.RagbraidError) -> None:
+    """Log a failure with its hint, which is for those who run the service."""
     logger.warning("%s %s", error, getattr(error, "hint", None) or "")
+
+
+async def say_what_failed(_: Request, error: Exception) -> JSONResponse:
+    """Answer a failure with its sentence."""
+    assert isinstance(error, ragbraid.RagbraidError)
+    log(error)
     status = STATUS.get(error.kind, 502) if isinstance(error, ragbraid.RunError) else 500
     return JSONResponse(sentence_of(error), status)
 

@@ -171,6 +171,8 @@ def test_a_run_of_another_process_waits_too_and_begins_when_the_holder_is_cancel
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 
+    from ragbraid.flows.prefect_history import RunQuery, list_runs
+
     held, quick = flow_in(folder, HELD), flow_in(folder, INGEST)
     [limit] = knowledge_bases_written(quick)
     nodes = module_of(held)
@@ -183,6 +185,8 @@ def test_a_run_of_another_process_waits_too_and_begins_when_the_holder_is_cancel
             process = start("ingest", quick.plan.file, "--engine", "prefect", folder=folder)
             run = await first_run_of(client, quick)
             await until(client, run.id, "AwaitingKnowledgeBase")
+            [listed] = await list_runs(RunQuery(flows=(quick.name,), states=("awaiting-knowledge-base",)))
+            assert (listed.id, listed.name.endswith("/docs")) == (run.id, True)
             holder.cancel()
             await asyncio.gather(holder, return_exceptions=True)
             assert (await until(client, run.id, "Completed")).state.message == "1 added"

@@ -214,8 +214,9 @@ def test_rules_are_read_from_yaml_and_from_json(tmp_path: Path) -> None:
 def test_a_wrong_rules_file_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(text)
-    with pytest.raises(SettingsError, match=sentence):
+    with pytest.raises(SettingsError, match=sentence) as caught:
         load_rules(file)
+    assert ("reply, json, wrap" in (caught.value.hint or "")) == ("rely" in text)
 
 
 def test_a_missing_rules_file_gets_a_sentence(tmp_path: Path) -> None:
