@@ -13,6 +13,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,9 @@ class _Engine:
         self.shared = SharedState()
         self.shard: qdrant_edge.EdgeShard | None = None
 
+
+CLOSE_SECONDS = 30.0
+"""How long closing waits for calls that other threads have under way."""
 
 _engines: dict[Path, _Engine] = {}
 _engines_lock = threading.Lock()
@@ -130,7 +134,7 @@ class EdgeStore:
             if shard is None:
                 return
             with self._plain_errors():
-                shard.close()
+                _close(shard)
                 grave = self._root / f".{self._folder.name}.{uuid.uuid4().hex}"
                 self._folder.rename(grave)
                 shutil.rmtree(grave)
@@ -259,7 +263,7 @@ class EdgeStore:
             shard, self._engine.shard = self._engine.shard, None
         if shard is not None:
             with self._plain_errors():
-                shard.close()
+                _close(shard)
 
     def _load(self) -> None:
         import qdrant_edge as edge
@@ -272,7 +276,7 @@ class EdgeStore:
     def _shard(self) -> qdrant_edge.EdgeShard:
         shard = self._engine.shard
         if shard is None:
-            raise ServiceError(f"the knowledge base in {self._folder} has been closed or does not exist", kind="failed")
+            raise _closed(self._folder)
         return shard
 
     def _update(self, operation: qdrant_edge.UpdateOperation) -> None:
@@ -339,6 +343,22 @@ class EdgeStore:
             raise _failure(error, self._folder) from None
 
 
+def _close(shard: qdrant_edge.EdgeShard) -> None:
+    """Close a shard that nobody can find any more, as soon as the last call on it has returned.
+
+    A step that was given up goes on in its thread until it notices, and the engine refuses to close meanwhile.
+    """
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while True:
+        try:
+            shard.close()
+            return
+        except RuntimeError as error:
+            if "borrowed" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
 def _begin_and_end(records: Sequence[Any], ids: Sequence[Any]) -> bool:
     """Whether the first and the last record are those of the first and the last id.
 
@@ -346,6 +366,10 @@ def _begin_and_end(records: Sequence[Any], ids: Sequence[Any]) -> bool:
     An engine that did otherwise would be found out here.
     """
     return not ids or (records[0].id == ids[0] and records[-1].id == ids[-1])
+
+
+def _closed(folder: Path) -> ServiceError:
+    return ServiceError(f"the knowledge base in {folder} has been closed or does not exist", kind="failed")
 
 
 def _failure(error: BaseException, folder: Path) -> ServiceError:
@@ -357,6 +381,8 @@ def _failure(error: BaseException, folder: Path) -> ServiceError:
             f"{place} is open in another process; close it there, or share one between processes with qdrant.server",
             kind="unavailable",
         )
+    if "shard is not initialized" in lower:  # it was closed between our look and the call
+        return _closed(folder)
     if "permission denied" in lower or "read-only file system" in lower:
         sentence = f"no permission to read or write {place}; check the owner and mode of the folder"
     elif "no space left" in lower or "file too large" in lower or "quota exceeded" in lower:

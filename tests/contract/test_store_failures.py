@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ragbraid.nodes.resource_qdrant import embedded, local, server
-from ragbraid.nodes.store import CHUNKS, Store
+from ragbraid.nodes.store import CHUNKS, Point, Store, point_id
 from ragbraid.nodes.store_client import open_local, open_server
 from ragbraid.nodes.store_edge import EdgeStore
 from ragbraid.registry.errors import DamagedStoreError, ServiceError, SettingsError
@@ -273,3 +273,39 @@ def test_providers_check_their_settings(tmp_path: Path) -> None:
         server("localhost", "kb")
     with pytest.raises(SettingsError, match="`timeout_seconds` is 0"):
         server("http://localhost:6333", "kb", timeout_seconds=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.get([point_id("chunk", str(number)) for number in range(400)]),
+        lambda store: store.count(CHUNKS),
+        lambda store: store.flush(),
+    ],
+    ids=["get", "count", "flush"],
+)
+def test_closing_waits_for_a_call_of_another_thread_which_is_then_told(
+    tmp_path: Path, call: Callable[[EdgeStore], object]
+) -> None:
+    """A step that was given up goes on in its thread while the end of the process closes the store."""
+    store = EdgeStore(tmp_path, "kb")
+    store.create(2)
+    ids = [point_id("chunk", str(number)) for number in range(400)]
+    store.upsert([Point(id_, {"kind": "chunk"}, np.asarray([1, 1], dtype=np.float32)) for id_ in ids])
+    begun = threading.Event()
+    ended: list[str] = []
+
+    def use() -> None:
+        try:
+            while True:
+                begun.set()
+                call(store)
+        except ServiceError as error:
+            ended.append(str(error))
+
+    user = threading.Thread(target=use)
+    user.start()
+    begun.wait()
+    store.close()
+    user.join()
+    assert ended == [f"the knowledge base in {tmp_path / 'kb'} has been closed or does not exist"]
