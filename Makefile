@@ -48,7 +48,7 @@ demo: setup  ## ingest the handbook and answer three questions with cited senten
 	done
 
 test: $(MODEL)  ## run the test suite in parallel and in random order
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=15
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --durations=15
 
 check: lint types layers docs test examples  ## everything that must hold before a commit
 

@@ -52,6 +52,21 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
         os.waitpid(supervisor, 0)
 
 
+def end_services_of_other_servers(url: str) -> None:
+    """Have the events and logs of this process go to the server of the next test.
+
+    Prefect sends them, for as long as a process lives, where the first one went: with an earlier test's server, or the
+    relay before it, they would be lost.
+    """
+    from prefect.events.worker import EventsWorker
+
+    for service in tuple(EventsWorker._instances.values()):  # those of logs are among them
+        client = getattr(service, "_client", None)
+        address = getattr(client, "_api_url", None) or getattr(client, "api_url", None)
+        if str(address).rstrip("/") != url:
+            service._stop(at_exit=True)
+
+
 @pytest.fixture
 def prefect_api(prefect_server: PrefectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrefectServer]:
     """The session's server as the configured API of this test; what Prefect keeps on disk stays in its folder."""
@@ -63,6 +78,7 @@ def prefect_api(prefect_server: PrefectServer, monkeypatch: pytest.MonkeyPatch) 
         temporary_settings,
     )
 
+    end_services_of_other_servers(prefect_server.url)
     monkeypatch.setenv("PREFECT_API_URL", prefect_server.url)
     monkeypatch.setenv("PREFECT_HOME", str(prefect_server.home))
     updates = {
