@@ -48,18 +48,29 @@ class RunArtifact:
 
 
 def artifacts_of(plan: Plan, outputs: Mapping[str, Any]) -> list[RunArtifact]:
-    """Return the artifacts of a run that has ended: the flow's drawing, then one for every output that a reader can use.
+    """Return the artifacts of a run that has ended: one for every output that a reader can use.
 
     Args:
         plan: the flow that ran.
         outputs: what it gave, by name; the one value of a flow without named outputs stands under the empty name.
     """
-    found = [_drawing(plan)]
+    found: list[RunArtifact] = []
     for name, value in outputs.items():
         render = next((render for kind, render in _RENDERERS.items() if isinstance(value, kind)), None)
-        if render is not None and len(found) <= MAX_OUTPUTS:
+        if render is not None and len(found) < MAX_OUTPUTS:
             found.append(render(plan, name, value))
     return list(_with_distinct_keys(found))
+
+
+def drawing_of(plan: Plan) -> RunArtifact:
+    """Return the drawing of the flow as an artifact."""
+    drawing = draw_mermaid(plan)
+    content = fenced(drawing, "mermaid")
+    if len(drawing) > MAX_DRAWING:
+        content = (
+            f"The flow has too many steps to be drawn here: `ragbraid graph` draws it ({len(drawing):,} characters)."
+        )
+    return RunArtifact(artifact_key(plan.name, "drawing"), "markdown", content, _description(plan, "Drawing"))
 
 
 def artifact_key(*parts: str) -> str:
@@ -94,16 +105,6 @@ def _description(plan: Plan, what: str, output: str = "", *cuts: str) -> str:
 
 def _left_out(count: int, limit: int, what: str) -> list[str]:
     return [f"{count - limit:,} more {what} are left out"] if count > limit else []
-
-
-def _drawing(plan: Plan) -> RunArtifact:
-    drawing = draw_mermaid(plan)
-    content = fenced(drawing, "mermaid")
-    if len(drawing) > MAX_DRAWING:
-        content = (
-            f"The flow has too many steps to be drawn here: `ragbraid graph` draws it ({len(drawing):,} characters)."
-        )
-    return RunArtifact(artifact_key(plan.name, "drawing"), "markdown", content, _description(plan, "Drawing"))
 
 
 def _answer(plan: Plan, output: str, answer: Answer) -> RunArtifact:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -33,7 +35,7 @@ async def write_artifacts(plan: Plan, trace: Trace, flow_run_id: UUID) -> None:
         trace: what its steps did and what it gave.
         flow_run_id: the run that the artifacts belong to.
     """
-    try:
+    with _patience():
         async with asyncio.timeout(MOST_SECONDS), get_client() as client:
             # At once, since each is a request that the end of the run waits for.
             found = artifacts_of(plan, reached_outputs(plan, trace))
@@ -41,6 +43,20 @@ async def write_artifacts(plan: Plan, trace: Trace, flow_run_id: UUID) -> None:
             ended = await asyncio.gather(*writes, write_trace(client, trace, flow_run_id), return_exceptions=True)
             if failure := next((each for each in ended if isinstance(each, BaseException)), None):
                 raise failure
+
+
+async def write_drawing(drawing: RunArtifact, flow_run_id: UUID) -> None:
+    """Write the drawing of the flow, which is known as soon as a run begins; fails as `write_artifacts` does."""
+    with _patience():
+        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
+            await client.create_artifact(_to_prefect(drawing, flow_run_id))
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Log what goes wrong with artifacts inside the block."""
+    try:
+        yield
     except TimeoutError:
         _logger.warning(
             "the artifacts of the run could not be written: the Prefect API at %s took more than %g s",

@@ -13,14 +13,14 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import prefect
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.context import FlowRunContext
+from prefect.context import FlowRunContext, TagsContext
 from prefect.exceptions import CancelledRun, ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled
@@ -30,11 +30,12 @@ from pydantic_core import PydanticUndefined
 
 from ragbraid.dsl.plan import InputSpec, Plan
 from ragbraid.flows.api import Flow
+from ragbraid.flows.artifacts import RunArtifact, drawing_of
 from ragbraid.flows.deployed import VERSION_LENGTH
 from ragbraid.flows.inputs import refuse_reserved_inputs
 from ragbraid.flows.loops import run_to_end
 from ragbraid.flows.prefect_api import API_FAILURES, api_failure, api_url, is_api_failure, wait_for_api
-from ragbraid.flows.prefect_artifacts import write_artifacts
+from ragbraid.flows.prefect_artifacts import write_artifacts, write_drawing
 from ragbraid.flows.prefect_logs import forward_node_logs
 from ragbraid.flows.prefect_progress import ProgressArtifacts
 from ragbraid.flows.prefect_states import completed_run, failed_run, why_ended
@@ -91,7 +92,7 @@ class PlanFlow(prefect.Flow[..., Coroutine[Any, Any, Any]]):
 
     def __call__(self, *args: Any, return_state: bool = False, **kwargs: Any) -> Any:
         """Start a run; the coroutine gives the flow's output, or Prefect's state with `return_state=True`."""
-        work = super().__call__(*args, return_state=return_state, **kwargs)
+        work = _tagged(super().__call__(*args, return_state=return_state, **kwargs))
         return work if return_state else _deliver(work)
 
 
@@ -104,12 +105,13 @@ def build_flow(flow: Flow) -> PlanFlow:
     plan = flow.plan
     refuse_reserved_inputs(plan)
     tasks = StepTasks(plan, flow.resources)
+    drawing = cache(partial(drawing_of, plan))
 
     async def run(**parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if not _is_absent(value)}
         try:
             async with turn_of(flow, partial(_present_run, plan, given)) as ended:
-                given_back = await _run_in_engine(flow, tasks, given) if ended is None else ended
+                given_back = await _run_in_engine(flow, tasks, drawing(), given) if ended is None else ended
         except RagbraidError as error:
             given_back = await failed_run(error)
         except asyncio.CancelledError:
@@ -189,7 +191,7 @@ def read_secret_block(name: str) -> str | None:
         raise api_failure(error) from None
 
 
-async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) -> Any:
+async def _run_in_engine(flow: Flow, tasks: StepTasks, drawing: RunArtifact, given: dict[str, Any]) -> Any:
     plan = flow.plan
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
@@ -199,13 +201,13 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
         _logger.warning("%s", note)
     flow.check_resources()
     # Meanwhile the steps begin: a run waits for no request that it can do without.
-    naming = asyncio.create_task(_present_run(plan, given))
+    presenting = asyncio.gather(_present_run(plan, given), write_drawing(drawing, context.flow_run.id))
     delivery = _delivery.get() or _Delivery()
     executor = tasks.executor(str(context.flow_run.id))
     progress = ProgressArtifacts(plan.name, delivery.listener)
     trace = Trace() if delivery.trace is None else delivery.trace
     try:
-        with _delivered_to(None):  # a node may run a flow of its own, whose result is not this one's
+        with _delivered_to(None), _untagged():  # a node may run a flow of its own, whose result is not this one's
             delivery.result = await flow.execute(
                 given,
                 executor=executor,
@@ -215,18 +217,18 @@ async def _run_in_engine(flow: Flow, tasks: StepTasks, given: dict[str, Any]) ->
             )
     except RagbraidError as error:
         delivery.failure = error
-        await naming
+        await presenting
         await write_artifacts(plan, trace, context.flow_run.id)
         raise
     except BaseException:
-        naming.cancel()
+        presenting.cancel()
         await leave_trace(trace, context.flow_run.id)
         raise
     finally:
         await progress.finish()
     if delivery.awaited:
         delivery.waiting = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, _say_what_is_waited_for)
-    await naming
+    await presenting
     await write_artifacts(plan, trace, context.flow_run.id)
     return completed_run(delivery.result.outputs, trace)
 
@@ -263,6 +265,8 @@ async def _present_run(plan: Plan, given: Mapping[str, Any]) -> None:
             *version,
         )
     changes["tags"] = [*tags, OUR_TAG, *version]
+    if not name and set(changes["tags"]) == set(run.tags):
+        return
     try:
         async with get_client() as client:
             await client.update_flow_run(run.id, **changes)
@@ -272,6 +276,17 @@ async def _present_run(plan: Plan, given: Mapping[str, Any]) -> None:
         _logger.warning("the run could not be named and tagged with its version: %s", api_failure(error))
     else:
         run.name, run.tags = name or run.name, changes["tags"]
+
+
+async def _tagged(work: Coroutine[Any, Any, Any]) -> Any:
+    """Await work whose flow run is made with our tag, which spares a request."""
+    with prefect.tags(OUR_TAG):
+        return await work
+
+
+def _untagged() -> TagsContext:
+    """Return the context in which task runs are made: the tag is for runs, and Prefect would look for a limit of it."""
+    return TagsContext(current_tags=TagsContext.get().current_tags - {OUR_TAG})
 
 
 async def _deliver(work: Coroutine[Any, Any, Any]) -> Any:

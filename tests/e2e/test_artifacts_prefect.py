@@ -137,13 +137,15 @@ def test_a_server_that_takes_no_artifacts_does_not_take_the_result_with_it(
     """)
         .plan
     )
+    trace = Trace()
+    trace.begin(plan, {})
     logger = logging.getLogger(prefect_artifacts.__name__)
     logger.addHandler(caplog.handler)
     try:
         with temporary_settings({PREFECT_API_URL: f"{prefect_api.url}/not-there"}):
-            asyncio.run(prefect_artifacts.write_artifacts(plan, Trace(), uuid.uuid4()))
+            asyncio.run(prefect_artifacts.write_artifacts(plan, trace, uuid.uuid4()))
         monkeypatch.setattr(prefect_artifacts, "MOST_SECONDS", 0.0)
-        asyncio.run(prefect_artifacts.write_artifacts(plan, Trace(), uuid.uuid4()))
+        asyncio.run(prefect_artifacts.write_artifacts(plan, trace, uuid.uuid4()))
     finally:
         logger.removeHandler(caplog.handler)
     refused, late = dict.fromkeys(record.getMessage() for record in caplog.records if record.name == logger.name)

@@ -19,6 +19,7 @@ from ragbraid.flows.artifacts import (
     RunArtifact,
     artifact_key,
     artifacts_of,
+    drawing_of,
 )
 from ragbraid.flows.markdown_text import escape_cell, escape_line, escape_markdown, fenced, safe_text
 from ragbraid.flows.secrets import hide
@@ -37,8 +38,7 @@ def plan_of(folder: Path, outputs: str = "$cut", name: str = "My_flow") -> Plan:
 
 
 def only(plan: Plan, output: Any) -> RunArtifact:
-    drawing, artifact = artifacts_of(plan, {"": output})
-    assert drawing.key == "my-flow-drawing"
+    (artifact,) = artifacts_of(plan, {"": output})
     return artifact
 
 
@@ -165,7 +165,8 @@ def test_an_ingestion_has_totals_and_a_line_per_source_with_the_failures_first(t
 
 def test_the_drawing_is_a_mermaid_block(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    (drawing,) = artifacts_of(plan, {"": "a text is no artifact"})
+    assert artifacts_of(plan, {"": "a text is no artifact"}) == []
+    drawing = drawing_of(plan)
     assert drawing.description == f"Drawing of `My_flow`, version {plan.hash[:12]}"
     lines = str(drawing.content).splitlines()
     assert (lines[0], lines[1], lines[-1]) == ("```mermaid", "flowchart LR", "```")
@@ -312,7 +313,8 @@ def test_sizes_are_bounded_and_what_is_cut_is_said(tmp_path: Path) -> None:
 
 def test_a_drawing_that_is_too_large_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragbraid.flows.artifacts.MAX_DRAWING", 10)
-    (drawing,) = artifacts_of(plan_of(tmp_path), {})
+    drawing = drawing_of(plan_of(tmp_path))
+    assert drawing.key == "my-flow-drawing"
     assert "`ragbraid graph` draws it" in drawing.content
 
 
@@ -321,13 +323,12 @@ def test_named_outputs_are_artifacts_of_their_own(tmp_path: Path) -> None:
     ranking = Ranking()
     found = artifacts_of(plan, {"top_hits": ranking, "Top_Hits": ranking, "count": 3})
     assert [each.key for each in found] == [
-        "my-flow-drawing",
         "my-flow-top-hits-ranking",
         "my-flow-top-hits-ranking-2",
     ]
-    assert found[2].description == f"Ranking `Top_Hits` of `My_flow`, version {plan.hash[:12]}"
+    assert found[1].description == f"Ranking `Top_Hits` of `My_flow`, version {plan.hash[:12]}"
     many = {f"o{n}": ranking for n in range(MAX_OUTPUTS + 9)}
-    assert len(artifacts_of(plan, many)) == MAX_OUTPUTS + 1
+    assert len(artifacts_of(plan, many)) == MAX_OUTPUTS
 
 
 def test_keys_are_lower_case_letters_digits_and_dashes() -> None:
