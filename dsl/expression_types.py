@@ -171,6 +171,8 @@ class _Inference:
         for bound in tree.bounds:
             if bound is not None and not assignable(found := self.type_of(bound, facts), int | None):
                 self.complain("RB205", f"a position is a whole number, not {shown(found)}", bound)
+        if any(member is Any for member in members(owner)):
+            return Any  # it may be a text as well as a list
         parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
         if None in parts:
             return self.complain("RB205", f"{shown(owner)} has no items", tree.owner)

@@ -15,8 +15,8 @@ from click.shell_completion import CompletionItem
 
 _COMMANDS = {
     "check": ("ragbraid.flows.cli_author:check", "Check flow files; nothing is run."),
-    "explain": ("ragbraid.flows.cli_author:explain", "Say what a flow takes and where every port gets its value from."),
-    "graph": ("ragbraid.flows.cli_author:graph", "Draw a flow as text, Mermaid or SVG."),
+    "explain": ("ragbraid.flows.cli_plan:explain", "Say what a flow takes and where every port gets its value from."),
+    "graph": ("ragbraid.flows.cli_plan:graph", "Draw a flow as text, Mermaid or SVG."),
     "nodes": ("ragbraid.flows.cli_catalogue:nodes", "List the nodes, or show one with its contract and an example."),
     "schema": ("ragbraid.flows.cli_catalogue:schema", "Print the JSON Schema of flow files, for editors."),
     "run": ("ragbraid.flows.cli_run:run", "Run a flow and print its result."),

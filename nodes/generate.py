@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from ragbraid.nodes.citations import resolve_citations, without_markers
-from ragbraid.nodes.extract import extract_answer
 from ragbraid.nodes.prompts import Language, choose_language, load_template, render_messages
 from ragbraid.nodes.reasoning import Draft, PromptLanguage, Temperature, Texts, answer_so_far, gather, tidy
 from ragbraid.registry.context import report_degraded, report_note
@@ -279,4 +278,6 @@ def extract(
         raise NodeInputError("The question is empty.", kind="input")
     if not hits and (hits.degraded or hits.error):
         return _without_passages(hits, choose_language(question), "refuse")
+    from ragbraid.nodes.extract import extract_answer  # its patterns take longer to compile than a flow to check
+
     return extract_answer(question, hits, embedder, max_sentences=max_sentences, min_score=min_score)

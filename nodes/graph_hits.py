@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragbraid.registry.contracts import Chunk, Hit, HitKind, Metadata, Ranking, ScoreKind
 from ragbraid.registry.errors import NodeInputError
-from ragbraid.registry.graph import Entity, Fact
 from ragbraid.registry.graph_parts import OTHER
 from ragbraid.registry.knowledge import KnowledgeBase
+
+if TYPE_CHECKING:
+    from ragbraid.registry.graph import Entity, Fact
 
 CHUNK_IDS = "chunk_ids"
 """Key in the metadata of a hit that is no chunk: ids of chunks that it comes from. Citations name the first of them."""

@@ -25,7 +25,6 @@ from ragbraid.nodes.prompts import (
     one_line,
     render_messages,
 )
-from ragbraid.nodes.sentences import sentence_spans
 from ragbraid.registry.context import report_degraded, report_note
 from ragbraid.registry.contracts import Hit, Ranking
 from ragbraid.registry.errors import NodeInputError, ServiceError
@@ -245,6 +244,8 @@ def tidy(text: str | None) -> str:
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of the first line that says something, Chinese or English; "" when there is none."""
+    from ragbraid.nodes.sentences import sentence_spans  # compiles many patterns, which checking a flow needs not
+
     lines = without_thoughts(text).splitlines()
     line = next((found for found in map(tidy, lines) if found), "")
     return next((line[start:end] for start, end in sentence_spans(line)), "")

@@ -19,7 +19,6 @@ from ragbraid.registry.contract import Contract
 from ragbraid.registry.contracts import CONTRACTS
 from ragbraid.registry.conversions import CONVERSIONS, Conversion
 from ragbraid.registry.errors import ContractError
-from ragbraid.registry.graph import GRAPH_CONTRACTS
 from ragbraid.registry.knowledge import KNOWLEDGE_CONTRACTS
 from ragbraid.registry.node import NODE_ATTRIBUTE, NodeContract
 from ragbraid.registry.providers import RESOURCE_ATTRIBUTE, ResourceProvider
@@ -37,7 +36,6 @@ class Catalogue:
         self._resources: dict[str, ResourceProvider] = {}
         self._types: dict[str, Any] = {
             **CONTRACTS,
-            **GRAPH_CONTRACTS,
             **KNOWLEDGE_CONTRACTS,
         }
         self._has_method_types = False
@@ -193,14 +191,15 @@ class Catalogue:
                 self._load(families, family)
 
     def _load_method_types(self) -> None:
-        """Add the contracts of reasoning methods, which take long to import and which few flow files name."""
+        """Add the contracts of graph and reasoning methods, which take long to import and which few flow files name."""
         if self._has_method_types:
             return
+        from ragbraid.registry.graph import GRAPH_CONTRACTS
         from ragbraid.registry.logic import LOGIC_CONTRACTS
         from ragbraid.registry.reasoning import REASONING_CONTRACTS
         from ragbraid.registry.reports import REPORT_CONTRACTS
 
-        self._types |= {**LOGIC_CONTRACTS, **REASONING_CONTRACTS, **REPORT_CONTRACTS}
+        self._types |= {**GRAPH_CONTRACTS, **LOGIC_CONTRACTS, **REASONING_CONTRACTS, **REPORT_CONTRACTS}
         self._has_method_types = True
 
     def _load(self, families: dict[str, list[EntryPoint]], family: str) -> None:

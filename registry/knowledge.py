@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ragbraid.registry.contracts import Chunk, Hit, SourceRecord, SourceReport
-from ragbraid.registry.graph import Report
-from ragbraid.registry.graph_store import GraphRecord
-from ragbraid.registry.graph_view import GraphView
 from ragbraid.registry.resources import Embedder, SparseEncoder, SparseVector
 
 if TYPE_CHECKING:
+    from ragbraid.registry.graph import Report
+    from ragbraid.registry.graph_store import GraphRecord
+    from ragbraid.registry.graph_view import GraphView
     from ragbraid.registry.resources import Matrix, Vector
 
 Scalar = str | int | float | bool

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ragbraid.dsl.expressions import (
@@ -406,6 +406,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS)
+@example("(([] if none else name) | first)[:2]")  # of what may be anything, a part may be a text
 def test_a_value_is_of_the_type_that_was_inferred(source: str) -> None:
     value = parse_value("${ " + source + " }")
     if isinstance(value, ExpressionProblem):
