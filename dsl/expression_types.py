@@ -171,12 +171,8 @@ class _Inference:
         for bound in tree.bounds:
             if bound is not None and not assignable(found := self.type_of(bound, facts), int | None):
                 self.complain("RB205", f"a position is a whole number, not {shown(found)}", bound)
-        if any(member is Any for member in members(owner)):
-            return Any  # it may be a text as well as a list
-        parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
-        if None in parts:
-            return self.complain("RB205", f"{shown(owner)} has no items", tree.owner)
-        return union_of(parts)
+        part = _part_of(owner)
+        return self.complain("RB205", f"{shown(owner)} has no items", tree.owner) if part is None else part
 
     def list_of(self, tree: ListOf, facts: Facts) -> Any:
         items = [self.type_of(item, facts) for item in tree.items]
@@ -288,7 +284,8 @@ class _Inference:
         if function.gives == "list":
             return list[items]  # type: ignore[valid-type]
         if function.gives == "reverse":
-            return str if is_basic(value, str) else list[items]  # type: ignore[valid-type]
+            part = _part_of(value)
+            return list[items] if part is None else part  # type: ignore[valid-type]
         if function.gives == "item":
             return items
         if function.gives == "default":
@@ -357,6 +354,14 @@ _RULES: dict[type[Any], Callable[[_Inference, Any, Facts], Any]] = {
     Choice: _Inference.choice,
     Apply: _Inference.apply,
 }
+
+
+def _part_of(owner: Any) -> Any:
+    """Return the type of a part of a list or text, or of its items in another order; None where it has no items."""
+    if any(member is Any for member in members(owner)):
+        return Any  # it may be a text as well as a list
+    parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
+    return None if None in parts else union_of(parts)
 
 
 def _list_of_items(tp: Any) -> Any | None:
