@@ -24,6 +24,19 @@ def widened(tp: Any) -> Any:
     return common_type(found) or tp
 
 
+def part_of(owner: Any) -> Any:
+    """Return the type of a part of a list or text, or of its items in another order; None where it has no items."""
+    if any(member is Any for member in members(owner)):
+        return Any  # it may be a text as well as a list
+    parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
+    return None if None in parts else union_of(parts)
+
+
+def _list_of_items(tp: Any) -> Any | None:
+    found = item_type(tp)
+    return None if found is None else list[found]  # type: ignore[valid-type]
+
+
 def joined(options: Sequence[Any]) -> Any:
     """Return the common type of some types, or their union where they have none."""
     return common_type(options) or union_of(options)

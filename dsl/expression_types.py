@@ -24,6 +24,7 @@ from ragbraid.dsl.expression_rules import (
     may_contain,
     nearest_choice,
     optional_like,
+    part_of,
     shown,
     takes,
     widened,
@@ -44,7 +45,6 @@ from ragbraid.dsl.expression_tree import (
     Tree,
     Unary,
 )
-from ragbraid.dsl.type_names import union_of
 from ragbraid.dsl.types import (
     assignable,
     describe,
@@ -171,7 +171,7 @@ class _Inference:
         for bound in tree.bounds:
             if bound is not None and not assignable(found := self.type_of(bound, facts), int | None):
                 self.complain("RB205", f"a position is a whole number, not {shown(found)}", bound)
-        part = _part_of(owner)
+        part = part_of(owner)
         return self.complain("RB205", f"{shown(owner)} has no items", tree.owner) if part is None else part
 
     def list_of(self, tree: ListOf, facts: Facts) -> Any:
@@ -284,7 +284,7 @@ class _Inference:
         if function.gives == "list":
             return list[items]  # type: ignore[valid-type]
         if function.gives == "reverse":
-            part = _part_of(value)
+            part = part_of(value)
             return list[items] if part is None else part  # type: ignore[valid-type]
         if function.gives == "item":
             return items
@@ -354,19 +354,6 @@ _RULES: dict[type[Any], Callable[[_Inference, Any, Facts], Any]] = {
     Choice: _Inference.choice,
     Apply: _Inference.apply,
 }
-
-
-def _part_of(owner: Any) -> Any:
-    """Return the type of a part of a list or text, or of its items in another order; None where it has no items."""
-    if any(member is Any for member in members(owner)):
-        return Any  # it may be a text as well as a list
-    parts = [str if is_basic(member, str) else _list_of_items(member) for member in members(owner)]
-    return None if None in parts else union_of(parts)
-
-
-def _list_of_items(tp: Any) -> Any | None:
-    found = item_type(tp)
-    return None if found is None else list[found]  # type: ignore[valid-type]
 
 
 def _facts(tree: Tree, holds: bool) -> Facts:

@@ -113,32 +113,16 @@ def inner_bodies(step: AnyStep) -> tuple[Body, ...]:
 
 def map_steps(body: Body) -> Iterator[BlockStep]:
     """Yield every `map` at any depth, each before those inside it; the order is that of the plan."""
-    for step in body.steps:
-        yield from _maps_of(step)
-        if not isinstance(step.policy.on_error, str):
-            yield from _maps_of(step.policy.on_error)
-
-
-def _maps_of(step: AnyStep) -> Iterator[BlockStep]:
-    if isinstance(step, BlockStep) and isinstance(step.block, Map):
-        yield step
-    for inner in inner_bodies(step):
-        yield from map_steps(inner)
+    for step in every_step(body):
+        if isinstance(step, BlockStep) and isinstance(step.block, Map):
+            yield step
 
 
 def records_of(body: Body) -> Iterator[type[Any]]:
     """Yield the models of the plan's own making: the outputs of its loops and of the flows it calls, at any depth."""
-    for step in body.steps:
-        yield from _records_of(step)
-        if not isinstance(step.policy.on_error, str):
-            yield from _records_of(step.policy.on_error)
-
-
-def _records_of(step: AnyStep) -> Iterator[type[Any]]:
-    if isinstance(step, BlockStep) and isinstance(step.block, Loop | Call) and step.block.record is not None:
-        yield step.block.record
-    for inner in inner_bodies(step):
-        yield from records_of(inner)
+    for step in every_step(body):
+        if isinstance(step, BlockStep) and isinstance(step.block, Loop | Call) and step.block.record is not None:
+            yield step.block.record
 
 
 def branch_reads(branch: Branch) -> frozenset[tuple[int, int]]:
@@ -205,14 +189,18 @@ def _values_inside(block: Block) -> frozenset[tuple[int, int]]:
 
 def node_steps(body: Body) -> Iterator[Step]:
     """Yield every step that runs a node, at any depth, replacements included."""
+    return (step for step in every_step(body) if isinstance(step, Step))
+
+
+def every_step(body: Body) -> Iterator[AnyStep]:
+    """Yield every step at any depth, replacements included; a block before what is inside it."""
     for step in body.steps:
-        yield from _nodes_of(step)
+        yield from _with_inner_steps(step)
         if not isinstance(step.policy.on_error, str):
-            yield from _nodes_of(step.policy.on_error)
+            yield from _with_inner_steps(step.policy.on_error)
 
 
-def _nodes_of(step: AnyStep) -> Iterator[Step]:
-    if isinstance(step, Step):
-        yield step
+def _with_inner_steps(step: AnyStep) -> Iterator[AnyStep]:
+    yield step
     for inner in inner_bodies(step):
-        yield from node_steps(inner)
+        yield from every_step(inner)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import UUID
 
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 
 from ragbraid.dsl.plan import Plan
 from ragbraid.flows.artifacts import RunArtifact, artifacts_of
-from ragbraid.flows.prefect_api import api_failure, api_url, is_api_failure
-from ragbraid.flows.prefect_trace import write_trace
+from ragbraid.flows.prefect_trace import client_in_time, write_trace
 from ragbraid.flows.reached import reached_outputs
 from ragbraid.flows.trace import Trace
 
 _logger = logging.getLogger(__name__)
+
+_WHAT = "the artifacts of the run"
 
 MOST_SECONDS = 10.0
 """How long writing may take before the run ends without what is not written; a lost server is retried for longer."""
@@ -35,37 +33,19 @@ async def write_artifacts(plan: Plan, trace: Trace, flow_run_id: UUID) -> None:
         trace: what its steps did and what it gave.
         flow_run_id: the run that the artifacts belong to.
     """
-    with _patience():
-        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
-            # At once, since each is a request that the end of the run waits for.
-            found = artifacts_of(plan, reached_outputs(plan, trace))
-            writes = [client.create_artifact(_to_prefect(artifact, flow_run_id)) for artifact in found]
-            ended = await asyncio.gather(*writes, write_trace(client, trace, flow_run_id), return_exceptions=True)
-            if failure := next((each for each in ended if isinstance(each, BaseException)), None):
-                raise failure
+    async with client_in_time(_WHAT, MOST_SECONDS, _logger) as client:
+        # At once, since each is a request that the end of the run waits for.
+        found = artifacts_of(plan, reached_outputs(plan, trace))
+        writes = [client.create_artifact(_to_prefect(artifact, flow_run_id)) for artifact in found]
+        ended = await asyncio.gather(*writes, write_trace(client, trace, flow_run_id), return_exceptions=True)
+        if failure := next((each for each in ended if isinstance(each, BaseException)), None):
+            raise failure
 
 
 async def write_drawing(drawing: RunArtifact, flow_run_id: UUID) -> None:
     """Write the drawing of the flow, which is known as soon as a run begins; fails as `write_artifacts` does."""
-    with _patience():
-        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
-            await client.create_artifact(_to_prefect(drawing, flow_run_id))
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Log what goes wrong with artifacts inside the block."""
-    try:
-        yield
-    except TimeoutError:
-        _logger.warning(
-            "the artifacts of the run could not be written: the Prefect API at %s took more than %g s",
-            api_url(),
-            MOST_SECONDS,
-        )
-    except Exception as error:  # noqa: BLE001 - it would take the place of the run's own end
-        reason = api_failure(error, dispensable=False) if is_api_failure(error) else f"{type(error).__name__}: {error}"
-        _logger.warning("the artifacts of the run could not be written: %s", reason)
+    async with client_in_time(_WHAT, MOST_SECONDS, _logger) as client:
+        await client.create_artifact(_to_prefect(drawing, flow_run_id))
 
 
 def _to_prefect(artifact: RunArtifact, flow_run_id: UUID) -> ArtifactCreate:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient, get_client
@@ -95,13 +97,24 @@ async def read_trace_of(client: PrefectClient, flow_run_id: UUID) -> RunRecord |
 
 
 async def _write_in_time(trace: Trace, flow_run_id: UUID) -> None:
+    async with client_in_time("the trace", MOST_SECONDS, _logger) as client:
+        await write_trace(client, trace, flow_run_id)
+
+
+@asynccontextmanager
+async def client_in_time(what: str, seconds: float, logger: logging.Logger) -> AsyncIterator[PrefectClient]:
+    """Lend a client to write what a run leaves; what goes wrong is logged, since the run's own end is more important.
+
+    Args:
+        what: what is written, for the log: "the trace".
+        seconds: how long it may take.
+        logger: the logger of whoever writes.
+    """
     try:
-        async with asyncio.timeout(MOST_SECONDS), get_client() as client:
-            await write_trace(client, trace, flow_run_id)
+        async with asyncio.timeout(seconds), get_client() as client:
+            yield client
     except TimeoutError:
-        _logger.warning(
-            "the trace could not be written: the Prefect API at %s took more than %g s", api_url(), MOST_SECONDS
-        )
-    except Exception as error:  # noqa: BLE001 - it would take the place of what ended the run
+        logger.warning("%s could not be written: the Prefect API at %s took more than %g s", what, api_url(), seconds)
+    except Exception as error:  # noqa: BLE001 - it would take the place of the run's own end
         reason = api_failure(error, dispensable=False) if is_api_failure(error) else f"{type(error).__name__}: {error}"
-        _logger.warning("the trace could not be written: %s", reason)
+        logger.warning("%s could not be written: %s", what, reason)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli_parts import run_here, start
-from prefect_parts import NODES, Project, run_state
+from prefect_parts import NODES, Project, records_of, run_state
 
 from ragbraid.flows.api import Flow
 from ragbraid.flows.prefect_engine import PlanFlow
@@ -162,6 +162,7 @@ def test_a_run_without_a_trace_has_its_steps_and_says_why(project: Project) -> N
     run = run_id(run_state(flow, question="Why?"))
 
     async def forget() -> str:
+        await records_of(run, 2)  # task runs arrive a little later
         only = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
         async with get_client() as client:
             for artifact in await client.read_artifacts(artifact_filter=only):
